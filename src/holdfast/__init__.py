@@ -1,0 +1,1 @@
+"""Holdfast: an MQTT broker network in which every topic carries a contract."""

@@ -1,0 +1,50 @@
+"""Every error Holdfast raises on purpose, and whose fault it is.
+
+HoldfastError
+├── ConfigError    the operator's: a file or an option is wrong; lists every problem with the path to it
+├── PeerError      the peer's: what came over a connection breaks the protocol or a limit;
+│                  carries the MQTT reason code that the peer is told
+└── Unavailable    nobody's: something outside (a port, a peer, a tool) is not there; says what would do
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class HoldfastError(Exception):
+    """The root: catch it to catch everything that Holdfast raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a configuration: where, and what would do instead."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class ConfigError(HoldfastError):
+    """A configuration that cannot be used. `problems` holds all that is wrong, not only the first."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
+
+
+class PeerError(HoldfastError):
+    """What a peer sent cannot be accepted; `reason` is the MQTT reason code that says so on the wire."""
+
+    def __init__(self, reason: int, text: str) -> None:
+        self.reason = reason
+        self.text = text
+        super().__init__(f"0x{reason:02X} {text}")
+
+
+class Unavailable(HoldfastError):
+    """Something outside Holdfast is not there: a port that is taken, a peer that does not answer."""
