@@ -58,8 +58,11 @@ def _in_range(low: int, high: int, optional: bool) -> Callable[[int | None], Non
     return check
 
 
-def whole(low: int, high: int, example: int, infinite: str = "") -> Reader:
-    """A whole number from `low` to `high`; `infinite` is the word that stands for no bound (None inside)."""
+def whole(low: int, high: int, example: int, infinite: str = "", optional: bool = False) -> Reader:
+    """A whole number from `low` to `high`; `infinite` is the word that stands for no bound (None inside).
+
+    `optional` lets a file leave it out, which is None inside.
+    """
 
     def decode(found: object) -> int | None:
         if infinite and found == infinite:
@@ -70,12 +73,12 @@ def whole(low: int, high: int, example: int, infinite: str = "") -> Reader:
 
     bounds = f"from {low} to {high}" if high < INT_MAX else f"of at least {low}"
     word = f' or "{infinite}"' if infinite else ""
-    check = _in_range(low, high, optional=bool(infinite))
+    check = _in_range(low, high, optional=optional or bool(infinite))
     return Reader(f"a whole number {bounds}{word}", str(example), decode, check)
 
 
 def duration(low_ns: Literal[0, 1], example: str, infinite: str = "", optional: bool = False) -> Reader:
-    """Text such as "50ms", nanoseconds inside; `optional` lets code (not a file) leave it None."""
+    """Text such as "50ms", nanoseconds inside; `infinite` and `optional` as for a whole number."""
 
     def decode(found: object) -> int | None:
         if infinite and found == infinite:
