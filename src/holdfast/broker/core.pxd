@@ -45,8 +45,13 @@ cdef class Core:
     cdef readonly uint32_t packet_bytes_max, levels_max, backlog_max
     cdef readonly size_t retained_count, retained_bytes, retained_messages_max, retained_bytes_max
     cdef public uint64_t packets_received, bytes_received, messages_received, messages_refused
+    cdef uint8_t* _scratch
+    cdef size_t _scratch_size
     cdef public object control          # connections whose next packet plain Python handles
 
+    cdef uint8_t* scratch(self, size_t size) except NULL
+    cdef bint may_publish(self, Topic* topic) noexcept
+    cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept
     cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept
     cdef bint refresh(self, Topic* topic) noexcept
     cdef void _refresh(self, Topic* topic) except *

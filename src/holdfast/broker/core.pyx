@@ -3,8 +3,8 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memset, strlen
 
 from collections import deque
 
@@ -22,7 +22,8 @@ from holdfast.broker.topics cimport TopicTable
 cdef int64_t SECOND_NS = 1_000_000_000
 cdef uint8_t NO_MATCHING_SUBSCRIBERS = 0x10
 cdef uint8_t QUOTA_EXCEEDED = 0x97
-cdef uint8_t UNSPECIFIED = 0x80
+cdef const char* RESERVED[3]
+RESERVED[:] = [b"$SYS", b"$share", b"$channel"]
 
 
 cdef class Core:
@@ -47,6 +48,7 @@ cdef class Core:
 
     def __dealloc__(self) -> None:
         jobs_clear(&self.jobs)
+        free(self._scratch)
         if self.ledger.messages == 0:
             free(self.ledger)
         else:
@@ -122,7 +124,32 @@ cdef class Core:
             message_drop(job.message)
         return self.jobs.len
 
+    cdef uint8_t* scratch(self, size_t size) except NULL:
+        """Room for bytes that live until the next packet."""
+        cdef uint8_t* grown
+        if size > self._scratch_size:
+            grown = <uint8_t*>realloc(self._scratch, size)
+            if grown == NULL:
+                raise MemoryError
+            self._scratch = grown
+            self._scratch_size = size
+        return self._scratch
+
     # A topic, its contract and its subscribers
+
+    cdef bint may_publish(self, Topic* topic) noexcept:
+        """Topics under $SYS and the subscription prefixes are the broker's own."""
+        cdef int i
+        for i in range(3):
+            if topic.size >= strlen(RESERVED[i]) and memcmp(topic.text, RESERVED[i], strlen(RESERVED[i])) == 0:
+                return 0
+        return 1
+
+    cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept:
+        cdef uint32_t i, levels = 1
+        for i in range(size):
+            levels += text[i] == 0x2F
+        return levels > self.levels_max
 
     cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept:
         """The topic of that name, its routes and terms current; NULL when the table is full."""

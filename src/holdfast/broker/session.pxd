@@ -73,6 +73,7 @@ cdef class Session:
     cdef void acked(self, uint16_t packet_id) noexcept
     cdef bint received_by_client(self, uint16_t packet_id, uint8_t reason) noexcept
     cdef void completed(self, uint16_t packet_id) noexcept
+    cdef bint receive(self, uint16_t packet_id) except 0
     cdef void land(self, Flight* flight) noexcept
     cdef void want_pump(self) noexcept
     cdef bint window_open(self) noexcept

@@ -321,6 +321,13 @@ cdef class Session:
             flight.stage = AWAITS_PUBCOMP
         return 1
 
+    cdef bint receive(self, uint16_t packet_id) except 0:
+        """A QoS 2 message came in: until PUBREL its identifier marks repetitions."""
+        if self.received is None:
+            self.received = set()
+        self.received.add(packet_id)
+        return 1
+
     cdef void completed(self, uint16_t packet_id) noexcept:
         """PUBCOMP."""
         cdef Flight* flight = self.flight_of(packet_id)
