@@ -27,7 +27,7 @@ PPM = 1_000_000
 UNIT_BITS = 80
 # Workloads met so far need tens of steps. Past this the answer is no, which is always safe.
 STEPS_MAX = 2_000
-# So many contracts are told one by one why they do not fit; a file with more is overloaded through and through.
+# So many contracts are told one by one why they do not fit; with more, the file is hopeless as it is.
 EXPLAINED_MAX = 50
 
 
