@@ -186,9 +186,10 @@ def _show(found: object) -> str:
     return str(found)[:SHOWN_CHARS_MAX]
 
 
-def _unfit(found: object, why: str, reader: Reader, key: str) -> str:
+def _unfit(found: object, why: str, reader: Reader, key: str, item: bool = False) -> str:
     because = f" ({why})" if why else ""
-    return f"found {_show(found)}{because}; expected {reader.expected}, for example {key} = {reader.example}"
+    example = f"[{reader.example}]" if item else reader.example
+    return f"found {_show(found)}{because}; expected {reader.expected}, for example {key} = {example}"
 
 
 def _unknown(key: str, known: list[str]) -> str:
@@ -241,7 +242,7 @@ class _Walk:
         try:
             return reader.read(found)
         except ValueError as error:
-            return self.bad(at, _unfit(found, str(error), reader, key))
+            return self.bad(at, _unfit(found, str(error), reader, key, item=at.endswith("]")))
 
     def array(self, found: object, hint: Any, at: str, key: str) -> object:
         if not isinstance(found, list):
@@ -291,9 +292,13 @@ class _Walk:
 
     @staticmethod
     def missing(field: _Field) -> str:
-        if field.reader is None:
-            return "missing"
-        return f"missing; expected {field.reader.expected}, for example {field.key} = {field.reader.example}"
+        reader, many = field.reader, ""
+        if get_origin(field.hint) is tuple:
+            reader, many = _reader_of(get_args(field.hint)[0]), "an array of "
+        if reader is None:
+            return "missing; expected a table"
+        example = f"[{reader.example}]" if many else reader.example
+        return f"missing; expected {many}{reader.expected}, for example {field.key} = {example}"
 
 
 # -- files ---------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ H = 60 * MIN
 DURATION_NS_MAX = 1_000_000 * H
 
 _UNITS = {"ns": 1, "us": US, "µs": US, "μs": US, "ms": MS, "s": S, "min": MIN, "h": H}
-_DECIMAL_UNITS = (("s", S), ("ms", MS), ("us", US), ("ns", 1))
+# Unit, its size, and from where on it reads better than the next smaller one: 0.05ms, but 2us.
+_DECIMAL_UNITS = (("s", S, S), ("ms", MS, 10 * US), ("us", US, US), ("ns", 1, 1))
 _UNITS_TEXT = "ns, us, ms, s, min or h"
 _TEXT_CHARS_MAX = 64
 _DURATION = re.compile(r"([0-9]+)(?:\.([0-9]+))?[ ]?([A-Za-zµμ]*)")
@@ -55,7 +56,7 @@ def format_duration(ns: int) -> str:
     for unit, size in (("h", H), ("min", MIN)):
         if ns % size == 0:
             return f"{ns // size}{unit}"
-    unit, size = next(each for each in _DECIMAL_UNITS if ns >= each[1])
+    unit, size = next((unit, size) for unit, size, smallest in _DECIMAL_UNITS if ns >= smallest)
     digits = len(str(size)) - 1
     fraction = f"{ns % size:0{digits}d}".rstrip("0") if ns % size else ""
     return f"{ns // size}.{fraction}{unit}" if fraction else f"{ns // size}{unit}"

@@ -30,7 +30,7 @@ _DEPLOYMENT_EXAMPLE = (
 
 
 class _DefaultPromise(Promise, frozen=True, kw_only=True):
-    deadline_ns: Annotated[int, duration(1, "1s")] = named("deadline", 1 * S)
+    deadline_ns: Annotated[int, duration(0, "1s")] = named("deadline", 1 * S)
     loss_tolerance: Annotated[int | None, whole(0, 2**31 - 1, 0, infinite="unlimited")] = None
     destination: str = ""
 

@@ -52,7 +52,7 @@ def _topic_filter() -> Reader:
         if problem := filter_problem(value):
             raise ValueError(problem)
 
-    return Reader("an MQTT topic filter", f'["{FILTER_EXAMPLE}"]', decode, check)
+    return Reader("an MQTT topic filter", f'"{FILTER_EXAMPLE}"', decode, check)
 
 
 TopicFilter = Annotated[str, _topic_filter()]
@@ -62,7 +62,7 @@ class Promise(Checked, frozen=True, kw_only=True):
     """How late a message may be, how many in a row may be lost, and what the topic brings to keep it."""
 
     period_ns: Annotated[int | None, duration(1, "50ms", optional=True)] = named("period", None)
-    deadline_ns: Annotated[int, duration(1, "50ms")] = msgspec.field(name="deadline")
+    deadline_ns: Annotated[int, duration(0, "50ms")] = msgspec.field(name="deadline")
     loss_tolerance: Annotated[int | None, whole(0, 2**31 - 1, 0, infinite="unlimited")]
     retention: Annotated[int, whole(0, 2**20, 1)] = 0
     destination: Annotated[str, text(100, "edge")] = DESTINATION_DEFAULT
@@ -203,6 +203,6 @@ def _duplicate_filter_problems(contracts: Iterable[Contract]) -> Iterator[Proble
                 earlier, name = owner[topic_filter]
                 yield Problem(
                     f"contract[{index}].topics[{place}]",
-                    f'"{topic_filter[:60]}" already belongs to contract[{earlier}] ("{name}"); leave it to one',
+                    f'"{topic_filter[:60]}" already belongs to contract[{earlier}] ("{name}"): drop one',
                 )
             owner.setdefault(topic_filter, (index, contract.name))
