@@ -8,7 +8,7 @@ from holdfast.mqtt.reasons import ALLOWED, ConnectReturn, Reason, connect_return
 def test_every_reason_code_has_a_name() -> None:
     named = [0x00, 0x01, 0x02, 0x04, 0x10, 0x11, 0x18, 0x19, *range(0x80, 0xA3)]
     assert sorted(Reason) == named
-    assert Reason(0x00) is Reason.SUCCESS is Reason.GRANTED_QOS_0 is Reason.NORMAL_DISCONNECTION
+    assert {Reason.SUCCESS, Reason.GRANTED_QOS_0, Reason.NORMAL_DISCONNECTION} == {Reason(0x00)}
 
 
 def test_every_reason_code_has_a_packet() -> None:
