@@ -20,6 +20,8 @@ from holdfast.mqtt.wire cimport VARINT_MAX, VARINT_SHORT, Out, out_free, read_va
 from holdfast.errors import PeerError
 from holdfast.mqtt.reasons import Reason
 
+cdef object MALFORMED = Reason.MALFORMED_PACKET
+
 cdef enum:
     HEADER_BYTES_MAX = 5
 
@@ -27,7 +29,7 @@ PACKET_BYTES_MAX = VARINT_MAX + HEADER_BYTES_MAX
 
 
 def split(buffer, Py_ssize_t start=0, Py_ssize_t packet_bytes_max=VARINT_MAX + HEADER_BYTES_MAX):
-    """Where the packet at `start` lies: (first byte, start of its body, end of its body); None while its end is missing.
+    """Where the packet at `start` lies: its first byte, and where its body starts and ends; None while some is missing.
 
     A packet that announces more than `packet_bytes_max` bytes, its header included, is refused at once.
     """
@@ -46,9 +48,9 @@ def split(buffer, Py_ssize_t start=0, Py_ssize_t packet_bytes_max=VARINT_MAX + H
         if length == VARINT_SHORT:
             return None
         if length < 0:
-            raise PeerError(Reason.MALFORMED_PACKET, "remaining length is longer than 4 bytes")
+            raise PeerError(MALFORMED, "remaining length is longer than 4 bytes")
         if size > 1 and at[size] == 0:
-            raise PeerError(Reason.MALFORMED_PACKET, f"remaining length takes {size} bytes for {length}; expected as few as hold it")
+            raise PeerError(MALFORMED, f"remaining length {length} takes {size} bytes; expected as few as hold it")
         if 1 + size + length > packet_bytes_max:
             raise PeerError(
                 Reason.PACKET_TOO_LARGE, f"packet has {1 + size + length} bytes; expected at most {packet_bytes_max}"

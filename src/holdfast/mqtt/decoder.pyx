@@ -1,8 +1,8 @@
 """The body of each packet, read (chapter 3 of both specifications).
 
 Laws:
-- a body is exactly one packet of the specification, to its last byte, or raises PeerError with the reason that the peer
-  is told: 0x81 for what cannot be read, 0x82 for what can be but is forbidden, a closer code where there is one
+- a body is exactly one packet of the specification, to its last byte, or raises PeerError with the reason that the
+  peer is told: 0x81 for what cannot be read, 0x82 for what can be but is forbidden, a closer code where there is one
 - nothing is read outside the body, and nothing is allocated because a length was announced
 """
 

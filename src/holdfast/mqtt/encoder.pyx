@@ -1,10 +1,10 @@
 """The body of each packet, written (chapter 3 of both specifications).
 
 Laws:
-- what is written, the decoder accepts and gives back; what it would refuse raises ValueError, and a value of a wrong type
-  TypeError
-- before MQTT 5 there are no properties and no reasons in acknowledgements: they are left out, and a CONNACK or SUBACK has
-  the nearest code there is. What would change what the peer does (AUTH, subscription options) is refused
+- what is written, the decoder accepts and gives back; what it would refuse raises ValueError, and a value of the
+  wrong type TypeError
+- before MQTT 5 there are no properties and no reasons in acknowledgements: they are left out, and a CONNACK or
+  SUBACK has the nearest code there is. What would change what the peer does (AUTH, subscription options) is refused
 """
 
 from libc.stdint cimport uint8_t

@@ -1,7 +1,7 @@
 """Topic names and topic filters (section 4.7 of both specifications, 4.8.2 of 5.0 for `$share`).
 
 Laws:
-- a wildcard stands for whole levels: `+` for exactly one, `#`, last, for the rest and also for none ("a/#" matches "a")
+- a wildcard stands for whole levels: `+` for exactly one; `#`, always last, for the rest, even none ("a/#" matches "a")
 - a wildcard in the first level never stands for a level that begins with `$`
 - matching and overlap never read outside what they are given, whatever it holds; they mean something only for valid
   names and for valid filters without their `$share/group/`
@@ -156,7 +156,7 @@ cdef bytes _utf8(text, reason, str what):
         try:
             data = (<str>text).encode()
         except UnicodeEncodeError:
-            raise PeerError(reason, f"{what} {text!r} has a lone surrogate; expected text that UTF-8 can hold") from None
+            raise PeerError(reason, f"{what} {text!r} has a lone surrogate; expected valid text") from None
     else:
         data = bytes(text)
     if len(data) > TEXT_BYTES_MAX:
