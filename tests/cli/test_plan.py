@@ -92,7 +92,7 @@ def test_too_much_load_exits_with_1(
     assert code == 1
     refused = [row for row in plan["contracts"] if not row["admitted"]]
     assert [row["name"] for row in refused] == ["2", "4"]
-    assert all("too much load" in row["reason"] for row in refused)
+    assert all("too much load" in row["reason"] and not row["replicate"] for row in refused)
     assert plan["utilisation"] > plan["utilisation_max"]
 
 
