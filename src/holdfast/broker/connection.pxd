@@ -12,6 +12,7 @@ from holdfast.broker.core cimport Core, Draft
 from holdfast.broker.link cimport Link
 from holdfast.broker.message cimport Topic
 from holdfast.broker.session cimport Session
+from holdfast.broker.topics cimport Ahead
 from holdfast.mqtt.wire cimport Out
 
 
@@ -44,6 +45,7 @@ cdef class Connection(Link):
     cpdef drained(self)
     cpdef flushed(self)
     cdef void _take(self, const uint8_t* data, size_t size)
+    cdef const uint8_t* _look_ahead(self, const uint8_t* at, const uint8_t* end) noexcept
     cdef size_t _parse(self, const uint8_t* data, size_t size)
     cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size)
     cdef void _publish(self, uint8_t first, const uint8_t* body, uint32_t size)

@@ -18,7 +18,7 @@ from holdfast.broker.connection import Inbox
 from holdfast.errors import Unavailable
 from holdfast.runtime.poller import Poller
 
-INBOX_BYTES = 65_536
+INBOX_BYTES = 32_768
 ACCEPT_BACKLOG = 4096
 FAREWELL_S = 5.0
 UNFINISHED_S = 0.05
