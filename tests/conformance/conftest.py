@@ -5,7 +5,7 @@ Mosquitto stands in for Holdfast. An entry that Mosquitto satisfies fails the ru
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -65,6 +65,23 @@ def place(broker: BrokerProcess) -> Iterator[Place]:
     place = Place(broker, next(_places))
     yield place
     place.leave()
+
+
+StartPlace = Callable[..., Place]
+
+
+@pytest.fixture
+def start_place(start_broker: Callable[..., BrokerProcess]) -> Iterator[StartPlace]:
+    """A place on a broker of its own, for a test that needs options; these are those of BrokerProcess."""
+    places: list[Place] = []
+
+    def start(*holdfast_args: str, mosquitto_conf: str = "") -> Place:
+        places.append(Place(start_broker(*holdfast_args, mosquitto_conf=mosquitto_conf), next(_places)))
+        return places[-1]
+
+    yield start
+    for place in places:
+        place.leave()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -84,6 +84,13 @@ class Peer:
             self._fail(f"expected {kind.name}, got {found.type.name}")
         return found
 
+    def expect_any(self, seconds_max: float = WAIT_S) -> Packet:
+        """The next packet, whatever it is: where the text lets a server choose."""
+        found = self._next(time.monotonic() + seconds_max)
+        if found is None:
+            self._fail("expected a packet, but the connection was closed")
+        return found
+
     def rest(self, seconds_max: float = WAIT_S) -> bytes:
         """Every byte until the server closes, not parsed."""
         deadline = time.monotonic() + seconds_max
