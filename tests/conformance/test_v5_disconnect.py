@@ -80,10 +80,19 @@ def test_mqtt_3_14_1_1_disconnect_reserved_flags(place: Place) -> None:
     place.expect_violation(packet(0xE1), R.MALFORMED_PACKET)
 
 
-@pytest.mark.parametrize("reason", [0x01, 0x8B, 0x8E, 0xFF])
-def test_mqtt_3_14_2_1_reason_codes_that_a_client_may_not_send(place: Place, reason: int) -> None:
-    """Codes that are unknown, or only for servers, are an error."""
+@pytest.mark.parametrize("reason", [0x01, 0x92, 0xFF])
+def test_mqtt_3_14_2_1_codes_that_are_not_for_disconnect(place: Place, reason: int) -> None:
+    """A reason code that is not in the table of DISCONNECT is an error."""
     place.expect_violation(disconnect(reason), *MALFORMED_OR_PROTOCOL)
+
+
+@pytest.mark.parametrize("reason", [R.SERVER_SHUTTING_DOWN, R.SESSION_TAKEN_OVER])
+def test_mqtt_3_14_2_1_codes_that_only_a_server_sends(place: Place, reason: R) -> None:
+    """A client that ends with a code of servers is gone either way: told that it erred, or just closed."""
+    client = place.connect("c")
+    client.says_why = False
+    client.send(disconnect(reason))
+    client.expect_disconnect(*MALFORMED_OR_PROTOCOL)
 
 
 def test_mqtt_section_3_14_2_2_2_session_expiry_twice(place: Place) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from conformance.conftest import Place
-from conformance.wire import R, Type, publish, subscribe
+from conformance.wire import RETAIN_NEVER, R, Type, publish, subscribe
 
 MALFORMED_OR_PROTOCOL = (R.MALFORMED_PACKET, R.PROTOCOL_ERROR)
 
@@ -100,8 +100,8 @@ def test_mqtt_4_7_3_4_filter_does_not_match(place: Place, pattern: str, name: st
 def test_mqtt_4_7_1_filter_that_is_only_a_wildcard(place: Place) -> None:
     """# alone matches every topic that does not begin with $; + alone those of one level."""
     everything, level = place.connect("all"), place.connect("level")
-    everything.subscribe("#")
-    level.subscribe("+")
+    everything.subscribe(("#", RETAIN_NEVER))
+    level.subscribe(("+", RETAIN_NEVER))
     publisher = place.connect("pub")
     publisher.publish(place.topic("deep/down"), b"1")
     publisher.publish(place.prefix, b"2")
@@ -113,7 +113,7 @@ def test_mqtt_4_7_1_filter_that_is_only_a_wildcard(place: Place) -> None:
 def test_mqtt_4_7_2_1_leading_wildcard_does_not_match_dollar(place: Place, pattern: str) -> None:
     """A filter that begins with a wildcard does not match topics that begin with $."""
     client = place.connect("c")
-    client.subscribe(pattern.format(place.prefix), place.topic("end"))
+    client.subscribe((pattern.format(place.prefix), RETAIN_NEVER), place.topic("end"))
     publisher = place.connect("pub")
     publisher.publish(f"$private/{place.prefix}/x", b"no", qos=1)
     publisher.publish(place.topic("end"), b"end")
@@ -124,7 +124,7 @@ def test_mqtt_4_7_2_1_leading_wildcard_does_not_match_dollar(place: Place, patte
 def test_mqtt_4_7_2_1_sys_topics_only_by_name(place: Place) -> None:
     """# brings no $SYS topic; $SYS/# does."""
     client = place.connect("c")
-    client.subscribe("#")
+    client.subscribe(("#", RETAIN_NEVER))
     client.expect_quiet()
     other = place.connect("other")
     other.subscribe("$SYS/#")
