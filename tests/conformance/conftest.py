@@ -23,6 +23,7 @@ class Place:
         self.broker = broker
         self.prefix = f"t{number}"
         self._peers: list[Peer] = []
+        self._stopped = False
 
     def topic(self, name: str) -> str:
         return f"{self.prefix}/{name}"
@@ -54,10 +55,15 @@ class Place:
         peer.send(data)
         peer.expect_refused(*reasons)
 
+    def stop(self) -> None:
+        """Ask the broker, which must be this place's own, to stop, and to do it in order."""
+        self._stopped = True
+        assert self.broker.terminate() == 0
+
     def leave(self) -> None:
         for peer in self._peers:
             peer.drop()
-        assert self.broker.alive, f"the broker died:\n{self.broker.stderr}"
+        assert self._stopped or self.broker.alive, f"the broker died:\n{self.broker.stderr}"
 
 
 @pytest.fixture
