@@ -11,7 +11,7 @@ import pytest
 
 from conformance.peer import Peer
 from conformance.wire import V5
-from support.brokers import MOSQUITTO, BrokerProcess, broker_kind
+from support.brokers import HOLDFAST, MOSQUITTO, BrokerProcess, broker_kind
 
 _places = itertools.count(1)
 
@@ -32,7 +32,7 @@ class Place:
 
     def peer(self, v: int = V5) -> Peer:
         """A connection on which nothing has been sent yet."""
-        peer = Peer(self.broker.port, v)
+        peer = Peer(self.broker.port, v, says_why=self.broker.kind == HOLDFAST)
         self._peers.append(peer)
         return peer
 
@@ -41,6 +41,18 @@ class Place:
         peer = self.peer(v)
         peer.connect(self.client_id(name), **options)
         return peer
+
+    def expect_violation(self, data: bytes, *reasons: int, **options: object) -> None:
+        """A client that is connected and then sends this is told one of these reasons and disconnected."""
+        peer = self.connect("violator", **options)
+        peer.send(data)
+        peer.expect_disconnect(*reasons)
+
+    def expect_refusal(self, data: bytes, *reasons: int) -> None:
+        """This CONNECT is answered with one of these reasons, and the connection is closed."""
+        peer = self.peer()
+        peer.send(data)
+        peer.expect_refused(*reasons)
 
     def leave(self) -> None:
         for peer in self._peers:
