@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run test install build lint bench clean
+.PHONY: run test install build lint bench soak clean
 
 run: install
 	@$(BIN)/holdfast demo
@@ -45,9 +45,19 @@ tools-test:
 	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
 	@touch $@
 
-bench: build
+.venv/.bench: .venv/.installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[bench]'
+	@touch $@
+
+.PHONY: tools-bench
+tools-bench:
 	@tools/need mosquitto=mosquitto nats-server=nats-server
+
+bench: install .venv/.bench tools-bench
 	@$(BIN)/python -m benchmarks
+
+soak: install
+	@$(BIN)/python -m benchmarks soak --against holdfast
 
 clean:
 	rm -rf build dist src/*.egg-info .venv

@@ -1,0 +1,78 @@
+"""`python -m benchmarks [names…] [--quick] [--json FILE] [--against holdfast,mosquitto,nats,amqtt]`"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from . import growth, latency, memory, throughput
+from .brokers import KINDS, NAMES, raise_file_limit
+from .report import SUMMARY_COLUMNS, Machine, Outcome, Table, as_json, markdown
+from .stage import Run
+
+BENCHMARKS = {
+    "qos0": throughput.qos0,
+    "stamped": throughput.stamped,
+    "fanout": throughput.fanout,
+    "qos1": throughput.qos1,
+    "latency": latency.latency,
+    "growth": growth.growth,
+    "memory": memory.memory,
+    "soak": memory.soak,
+}
+WIDTH_MIN = 120
+LATEST = Path(__file__).parent / "results" / "latest.md"
+
+
+def contestants(against: str, console: Console) -> list[str]:
+    """Those asked for that are installed; the others are named, not passed over."""
+    asked = [name.strip() for name in against.split(",")]
+    if unknown := [name for name in asked if name not in KINDS]:
+        raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(NAMES)}")
+    present = [name for name in asked if KINDS[name].version() is not None]
+    for name in asked:
+        if name not in present:
+            console.print(f"{name} is not installed here: left out", style="yellow")
+    return present
+
+
+def main(
+    names: Annotated[
+        list[str] | None, typer.Argument(help=f"which of {', '.join(BENCHMARKS)}; all if none")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="short turns: all within two minutes")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the raw turns here")] = None,
+    against: Annotated[str, typer.Option(help="the contestants")] = ",".join(NAMES),
+) -> None:
+    """Measure Holdfast beside its peers and say which targets are reached."""
+    console = Console()
+    console.width = max(console.width, WIDTH_MIN)
+    chosen = names or list(BENCHMARKS)
+    if unknown := [name for name in chosen if name not in BENCHMARKS]:
+        raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(BENCHMARKS)}")
+    raise_file_limit()
+    run = Run(contestants(against, console), quick)
+    machine = Machine.here(run.names)
+    console.print(machine.line(), highlight=False)
+    outcomes: dict[str, Outcome] = {}
+    for name in chosen:
+        outcomes[name] = BENCHMARKS[name](run)
+        for table in outcomes[name].tables:
+            table.print(console)
+    verdicts = [verdict for outcome in outcomes.values() for verdict in outcome.verdicts]
+    Table("summary", SUMMARY_COLUMNS, [verdict.cells() for verdict in verdicts]).print(console)
+    summary = markdown(machine, verdicts)
+    console.print(summary, markup=False, highlight=False, soft_wrap=True)
+    if json_file:
+        json_file.write_text(json.dumps(as_json(machine, outcomes), indent=1))
+    if not quick and set(chosen) == set(BENCHMARKS):
+        LATEST.parent.mkdir(exist_ok=True)
+        LATEST.write_text(f"# Benchmarks\n\n{summary}")
+        console.print(f"written to {LATEST}")
+
+
+typer.run(main)

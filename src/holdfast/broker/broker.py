@@ -1,0 +1,298 @@
+"""One broker, pure: connections feed it bytes, `turn` moves everything on, links say what to write.
+
+    connection.received(...)  packets come in; PUBLISH becomes a job at once, compiled
+    broker.turn(now)          dispatches a slice of jobs by deadline, then answers control packets, then timers
+    board.take_ready()        the links that have something to write, to close or to pause
+
+Laws:
+- publishing goes before control: a slice of jobs is dispatched before any CONNECT or SUBSCRIBE is looked at
+- a turn is bounded: jobs, control packets and timers each have a most
+- a fault of one client ends that client's connection, and nothing else
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable
+
+from holdfast.broker.clients import KEEP_ALIVE_GRACE, Clients
+from holdfast.broker.connection import Connection, Inbox
+from holdfast.broker.contracts import ContractIndex
+from holdfast.broker.core import Core
+from holdfast.broker.retained import RetainedNames
+from holdfast.broker.session import Session
+from holdfast.broker.subscribing import Subscribing
+from holdfast.broker.system_topics import SystemTopics
+from holdfast.broker.terms import POLICIES
+from holdfast.broker.timers import Timers
+from holdfast.contract.model import ContractBook
+from holdfast.errors import PeerError
+from holdfast.mqtt.codec import decode, encode
+from holdfast.mqtt.packets import Auth, Connect, Disconnect, Publish, Subscribe, Unsubscribe
+from holdfast.mqtt.reasons import Reason
+
+CONTROL_PER_TURN = 64
+CONNECT_PACKET = 1
+
+Event = Callable[[str, dict[str, object]], None]
+
+
+def ignore(event: str, details: dict[str, object]) -> None:
+    """The event sink of a broker that nobody listens to."""
+
+
+class Broker:
+    def __init__(
+        self, book: ContractBook, *, policy: str = "edf", seed: int, now_ns: int, event: Event = ignore
+    ) -> None:
+        self.limits = book.limits
+        self.contracts = ContractIndex(book)
+        self.core = Core(policy=POLICIES[policy], seed=seed, limits=book.limits)
+        self.core.board.now_ns = now_ns
+        self.core.terms_for = self.contracts.terms_for
+        self.retained_names = RetainedNames()
+        self.core.retained_names = self.retained_names
+        self.policy = policy
+        self.name = f"{seed & 0xFFFFFF:06x}"
+        self.event = event
+        self.connections: set[Connection] = set()
+        self.connections_made = 0
+        self.refusals: Counter[int] = Counter()
+        self.timers = Timers()
+        self.clients = Clients(self)
+        self.subscribing = Subscribing(self)
+        self.system_topics = SystemTopics(self, now_ns)
+        self._draining = False
+
+    # Connections
+
+    def open(self, inbox: Inbox | None, now_ns: int) -> Connection | None:
+        """A socket was accepted; None when the broker takes no more."""
+        if self._draining or len(self.connections) >= self.limits.connections_max:
+            self.count_refusal(Reason.QUOTA_EXCEEDED, "connections_max is reached")
+            return None
+        connection = Connection(self.core, inbox, now_ns)
+        self.connections.add(connection)
+        self.connections_made += 1
+        self.timers.at(now_ns + self.limits.connect_timeout_ns, self._connect_overdue, connection)
+        return connection
+
+    def lost(self, connection: Connection, now_ns: int) -> None:
+        """The socket is gone without a word."""
+        if connection not in self.connections:
+            return
+        if connection.session is not None:
+            self.clients.close(connection, now_ns)
+        else:
+            self.forget(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is over on our side; its link still writes what is ready, and closes."""
+        self.connections.discard(connection)
+        connection.closed()
+
+    # Work
+
+    def turn(self, now_ns: int, wall_ns: int) -> bool:
+        """Does a bounded piece of everything that waits; says whether more waits."""
+        core = self.core
+        core.board.now_ns = now_ns
+        core.wall_ns = wall_ns
+        core.pump()
+        core.deliver(self.limits.slice_jobs_max)
+        for _ in range(min(CONTROL_PER_TURN, len(core.control))):
+            self._control(core.control.popleft(), now_ns)
+        self.timers.run(now_ns)
+        if core.board.held:
+            self._release_held(now_ns)
+        if core.board.overloaded:
+            self._relieve(now_ns)
+        return bool(core.jobs_waiting or core.control)
+
+    def publish(self, packet: Publish, origin: int = 0) -> int:
+        """Publishes on behalf of the broker itself or of a client's will."""
+        props = bytes(properties_of(packet))
+        expiry = packet.properties.message_expiry
+        return self.core.publish(
+            packet.topic.encode(),
+            packet.payload,
+            qos=packet.qos,
+            retain=packet.retain,
+            props=props,
+            expiry_at=0 if expiry is None else 1,
+            expiry_s=expiry or 0,
+            origin=origin,
+        )
+
+    def reload(self, book: ContractBook) -> None:
+        """New contracts: every topic looks up its own again; limits of running parts stay as they are."""
+        self.contracts = ContractIndex(book, self.contracts)
+        self.core.terms_for = self.contracts.terms_for
+        self.core.topics.forget_everything()
+
+    def drain(self, now_ns: int) -> None:
+        """Dispatches what waits, then says goodbye to every client."""
+        self._draining = True
+        while self.core.jobs_waiting:
+            self.core.pump()
+            self.core.deliver(self.limits.slice_jobs_max)
+        for connection in list(self.connections):
+            if connection.session is not None:
+                connection.state.will = None
+                self.clients.close(
+                    connection, now_ns, Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down"
+                )
+            else:
+                self.forget(connection)
+
+    # Control packets
+
+    def _control(self, connection: Connection, now_ns: int) -> None:
+        if connection.closing:
+            return
+        try:
+            if connection.fault is not None:
+                raise PeerError(*connection.fault)
+            assert connection.control is not None
+            self._handle(connection, *connection.control, now_ns)
+        except PeerError as error:
+            self.fail(connection, error, now_ns)
+            return
+        except Exception as error:  # a mistake of ours must not cost more than this one connection
+            self.event(
+                "mistake", {"what": repr(error), "where": "".join(traceback.format_tb(error.__traceback__))}
+            )
+            self.fail(connection, PeerError(Reason.UNSPECIFIED_ERROR, "the broker made a mistake"), now_ns)
+            return
+        if not connection.closing:
+            connection.resume()
+
+    def _handle(self, connection: Connection, first_byte: int, body: bytes, now_ns: int) -> None:
+        if connection.session is None:
+            self.clients.connect(
+                connection, decode_connect(self.clients, connection, first_byte, body), now_ns
+            )
+            return
+        if first_byte >> 4 == CONNECT_PACKET:
+            raise PeerError(Reason.PROTOCOL_ERROR, "a connection has one CONNECT")
+        packet = decode(first_byte, body, connection.version)
+        if isinstance(packet, Subscribe):
+            self.subscribing.subscribe(connection, packet)
+        elif isinstance(packet, Unsubscribe):
+            self.subscribing.unsubscribe(connection, packet)
+        elif isinstance(packet, Disconnect):
+            self.clients.disconnect(connection, packet, now_ns)
+        elif isinstance(packet, Auth):
+            raise PeerError(Reason.PROTOCOL_ERROR, "no authentication method was agreed at CONNECT")
+        else:
+            raise PeerError(Reason.PROTOCOL_ERROR, f"a client does not send {type(packet).__name__.upper()}")
+
+    def fail(self, connection: Connection, error: PeerError, now_ns: int) -> None:
+        """The peer broke a rule: tell it, close, and let its will go out."""
+        if connection.closing:
+            return
+        self.count_refusal(error.reason, error.text)
+        if connection.session is None:
+            self.forget(connection)
+        else:
+            self.clients.close(connection, now_ns, error.reason, error.text)
+
+    def count_refusal(self, reason: int, text: str) -> None:
+        self.refusals[reason] += 1
+        self.event("refused", {"reason": f"0x{reason:02X}", "why": text})
+
+    # Time
+
+    def watch(self, connection: Connection, now_ns: int) -> None:
+        """Ends a connection whose client is silent for too long, or never finishes a packet."""
+        if connection.closing or connection.session is None:
+            return
+        packet_timeout_ns = self.limits.packet_timeout_ns
+        due_ns = (connection.unfinished_ns or now_ns) + packet_timeout_ns
+        if due_ns <= now_ns:
+            self.fail(
+                connection,
+                PeerError(Reason.KEEP_ALIVE_TIMEOUT, "a packet was begun and not finished"),
+                now_ns,
+            )
+            return
+        if connection.state.keep_alive_ns:
+            numerator, denominator = KEEP_ALIVE_GRACE
+            silent_ns = connection.heard_ns + connection.state.keep_alive_ns * numerator // denominator
+            if silent_ns <= now_ns:
+                self.fail(
+                    connection,
+                    PeerError(Reason.KEEP_ALIVE_TIMEOUT, "no packet within the keep alive"),
+                    now_ns,
+                )
+                return
+            due_ns = min(due_ns, silent_ns)
+        self.timers.at(due_ns, self.watch, connection)
+
+    def _connect_overdue(self, connection: Connection, now_ns: int) -> None:
+        if connection.session is None and not connection.closing:
+            self.count_refusal(Reason.KEEP_ALIVE_TIMEOUT, "no CONNECT in time")
+            self.forget(connection)
+
+    # Subscribers that cannot keep up
+
+    def _release_held(self, now_ns: int) -> None:
+        """A subscriber may hold its publishers back for a while, not for good."""
+        still: list[Session] = []
+        for session in self.core.board.held:
+            if session.holding is None:
+                continue
+            if now_ns - session.held_since_ns >= self.limits.slow_max_ns:
+                session.release_publishers(impatient=True)
+            else:
+                still.append(session)
+                self.timers.at(session.held_since_ns + self.limits.slow_max_ns, self._look_again)
+        self.core.board.held = still
+
+    def _look_again(self, now_ns: int) -> None:
+        """Only wakes the broker, so that a turn comes."""
+
+    def _relieve(self, now_ns: int) -> None:
+        """A session's bounds are reached and its contracts allow no more losses: it ends, loudly."""
+        sessions, self.core.board.overloaded = self.core.board.overloaded, []
+        for session in sessions:
+            text = "the client takes messages too slowly for their contracts"
+            self.event("overloaded", {"client": session.client_id, "queued": session.queued})
+            if session.link is not None:
+                session.link.state.session_expiry_s = 0
+                self.clients.close(session.link, now_ns, Reason.QUOTA_EXCEEDED, text)
+            else:
+                self.clients.end(session, now_ns)
+            self.refusals[Reason.QUOTA_EXCEEDED] += 1
+
+
+def decode_connect(clients: Clients, connection: Connection, first_byte: int, body: bytes) -> Connect:
+    """CONNECT, or the answer that its sender can read."""
+    try:
+        packet = decode(first_byte, body, 5)  # CONNECT tells its version itself
+    except PeerError as error:
+        version = body[6] if body[:6] == b"\x00\x04MQTT" and len(body) > 6 else 0
+        if version == 5:
+            clients.refuse(connection, 5, error)
+        elif error.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION:
+            clients.refuse(connection, 5 if version > 5 else 4, error)
+        raise
+    assert isinstance(packet, Connect)
+    return packet
+
+
+def properties_of(packet: Publish) -> bytes:
+    """The properties as PUBLISH carries them, without their length, the expiry first."""
+    expiry = packet.properties.message_expiry
+    head = b"" if expiry is None else b"\x02" + expiry.to_bytes(4, "big")
+    packet.properties.message_expiry = None
+    encoded = encode(Publish(topic="t", payload=b"", properties=packet.properties), 5)
+    packet.properties.message_expiry = expiry
+    at = 1
+    while encoded[at] & 0x80:
+        at += 1
+    at += 1 + 3  # the remaining length's last byte; the topic's length and "t"
+    while encoded[at] & 0x80:
+        at += 1
+    return head + encoded[at + 1 :]

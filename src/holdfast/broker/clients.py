@@ -1,0 +1,271 @@
+"""Clients come, go, take over and expire: CONNECT, DISCONNECT, sessions and wills.
+
+Laws:
+- a client identifier has at most one connection; a newcomer takes over, and the one before is told (0x8E)
+- a session lives while connected and for its expiry interval after; then nothing of it is left
+- a will is published exactly once: at its delay or at the session's end, whichever is first, unless the client
+  left with DISCONNECT 0x00 or came back in time
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from holdfast.broker.connection import Connection
+from holdfast.broker.session import Session
+from holdfast.errors import PeerError
+from holdfast.mqtt.codec import encode
+from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties, Publish, Will
+from holdfast.mqtt.reasons import Reason, connect_return
+from holdfast.units import S
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+
+NEVER_S = 0xFFFFFFFF
+WINDOW_DEFAULT = 65_535
+KEEP_ALIVE_GRACE = 3, 2  # MQTT gives one and a half times the keep alive
+
+
+class ConnectionState(Struct):
+    """What plain Python keeps of an accepted connection."""
+
+    connect: Connect
+    keep_alive_ns: int
+    session_expiry_s: int
+    problem_info: bool
+    will: Will | None
+
+
+class SessionState(Struct):
+    """What plain Python keeps of a session between connections."""
+
+    expires_ns: int | None = None  # set while disconnected
+    will: Will | None = None  # to be published at will_ns
+    will_ns: int = 0
+    ended: bool = False
+
+
+class Clients:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.sessions: dict[str, Session] = {}
+        self._serial = 0
+
+    # CONNECT
+
+    def connect(self, connection: Connection, packet: Connect, now_ns: int) -> None:
+        try:
+            client_id, assigned = self._identify(packet)
+            self._check(packet, client_id)
+        except PeerError as error:
+            self.refuse(connection, packet.version, error)
+            return
+        state = self._connection_state(packet)
+        session, present = self._session_for(client_id, packet, now_ns)
+        connection.state = state
+        connection.bind(session, packet.version)
+        if packet.version == 5:
+            wanted = packet.properties
+            if wanted.max_packet_size is not None:
+                connection.packet_max = wanted.max_packet_size
+            connection.allow_aliases(wanted.topic_alias_max or 0)
+        self._welcome(connection, present, client_id if assigned else None)
+        window = packet.properties.receive_max if packet.version == 5 else None
+        session.attach(connection, window or WINDOW_DEFAULT)
+        self.broker.watch(connection, now_ns)
+
+    def _identify(self, packet: Connect) -> tuple[str, bool]:
+        if packet.client_id:
+            return packet.client_id, False
+        if packet.version < 5 and not packet.clean_start:
+            raise PeerError(Reason.CLIENT_ID_NOT_VALID, "an empty client identifier needs a clean session")
+        if packet.version == 3:
+            raise PeerError(Reason.CLIENT_ID_NOT_VALID, "MQTT 3.1 needs a client identifier")
+        self._serial += 1
+        return f"hf-{self.broker.name}-{self._serial}", True
+
+    def _check(self, packet: Connect, client_id: str) -> None:
+        if packet.properties.auth_method is not None:
+            raise PeerError(
+                Reason.BAD_AUTHENTICATION_METHOD,
+                f"authentication method {packet.properties.auth_method!r} is not offered; connect without one",
+            )
+        limits = self.broker.limits
+        if client_id not in self.sessions and len(self.sessions) >= limits.sessions_max:
+            raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
+
+    def _connection_state(self, packet: Connect) -> ConnectionState:
+        limits = self.broker.limits
+        if packet.version == 5:
+            expiry_s = packet.properties.session_expiry or 0
+        else:
+            expiry_s = 0 if packet.clean_start else NEVER_S
+        if limits.session_expiry_max_ns is not None:
+            expiry_s = min(expiry_s, limits.session_expiry_max_ns // S)
+        keep_alive_s = packet.keep_alive
+        if limits.keep_alive_max_s < 65_535 and not 0 < keep_alive_s <= limits.keep_alive_max_s:
+            keep_alive_s = limits.keep_alive_max_s
+        return ConnectionState(
+            connect=packet,
+            keep_alive_ns=keep_alive_s * S,
+            session_expiry_s=expiry_s,
+            problem_info=packet.properties.request_problem_info is not False,
+            will=packet.will,
+        )
+
+    def _session_for(self, client_id: str, packet: Connect, now_ns: int) -> tuple[Session, bool]:
+        """The session this client goes on with, and whether it was there before."""
+        session = self.sessions.get(client_id)
+        if session is not None and session.link is not None:
+            self.close(
+                session.link, now_ns, Reason.SESSION_TAKEN_OVER, "another connection uses this client id"
+            )
+            session = self.sessions.get(client_id)  # gone if it was to end with its connection
+        if session is not None and packet.clean_start:
+            self.end(session, now_ns)
+            session = None
+        if session is not None:
+            if session.state.will is not None and session.state.will_ns <= now_ns:
+                self._publish_will(session)
+            session.state.expires_ns = None
+            session.state.will = None
+            return session, True
+        self._serial += 1
+        limits = self.broker.limits
+        session = Session(
+            client_id,
+            self._serial,
+            self.broker.core.board,
+            queue_messages_max=limits.queue_messages_max,
+            queue_bytes_max=limits.queue_bytes_max,
+            buffer_bytes_max=limits.buffer_bytes_max,
+        )
+        session.state = SessionState()
+        self.sessions[client_id] = session
+        return session, False
+
+    def _welcome(self, connection: Connection, present: bool, assigned: str | None) -> None:
+        packet = connection.state.connect
+        if packet.version < 5:
+            connection.send(encode(Connack(session_present=present and packet.version == 4), packet.version))
+            return
+        limits = self.broker.limits
+        state: ConnectionState = connection.state
+        properties = Properties(
+            receive_max=limits.receive_max,
+            max_packet_size=limits.packet_bytes_max,
+            topic_alias_max=limits.topic_alias_max or None,
+            assigned_client_id=assigned,
+        )
+        if state.session_expiry_s != (packet.properties.session_expiry or 0):
+            properties.session_expiry = state.session_expiry_s
+        if state.keep_alive_ns != packet.keep_alive * S:
+            properties.server_keep_alive = state.keep_alive_ns // S
+        if packet.properties.request_response_info:
+            properties.response_info = (
+                f"response/{connection.session.client_id}" if connection.session else None
+            )
+        connection.send(encode(Connack(session_present=present, properties=properties), 5))
+
+    def refuse(self, connection: Connection, version: int, error: PeerError) -> None:
+        """Answers a CONNECT that cannot be accepted, and closes."""
+        if version == 5:
+            connection.send(
+                encode(Connack(reason=error.reason, properties=Properties(reason_string=error.text)), 5)
+            )
+        else:
+            code = connect_return(error.reason)
+            connection.send(encode(Connack(reason=code), 4))
+        self.broker.count_refusal(error.reason, error.text)
+        self.broker.forget(connection)
+
+    # The end of a connection
+
+    def disconnect(self, connection: Connection, packet: Disconnect, now_ns: int) -> None:
+        """The client says goodbye."""
+        state: ConnectionState = connection.state
+        expiry = packet.properties.session_expiry
+        if expiry is not None:
+            if state.session_expiry_s == 0 and expiry != 0:
+                raise PeerError(
+                    Reason.PROTOCOL_ERROR, "a session that ends with its connection cannot be prolonged"
+                )
+            cap = self.broker.limits.session_expiry_max_ns
+            state.session_expiry_s = expiry if cap is None else min(expiry, cap // S)
+        if packet.reason == Reason.NORMAL_DISCONNECTION:
+            state.will = None
+        self.close(connection, now_ns)
+
+    def close(self, connection: Connection, now_ns: int, reason: int | None = None, text: str = "") -> None:
+        """Ends an accepted connection from our side, telling the client why if there is a reason to."""
+        state: ConnectionState = connection.state
+        if reason is not None and connection.version == 5:
+            farewell = encode(Disconnect(reason, Properties(reason_string=text or None)), 5)
+            if not connection.send(farewell):
+                connection.send(encode(Disconnect(reason), 5))
+        session = connection.session
+        self.broker.forget(connection)
+        if session is None:
+            return
+        session.detach()
+        session.state.will = state.will
+        if state.session_expiry_s == 0:
+            self.end(session, now_ns)
+            return
+        if state.session_expiry_s != NEVER_S:
+            session.state.expires_ns = now_ns + state.session_expiry_s * S
+            self.broker.timers.at(session.state.expires_ns, self._expire, session)
+        if state.will is not None:
+            delay_s = state.will.properties.will_delay or 0
+            session.state.will_ns = now_ns + delay_s * S
+            if delay_s == 0:
+                self._publish_will(session)
+            else:
+                self.broker.timers.at(session.state.will_ns, self._will_due, session)
+
+    def _expire(self, session: Session, now_ns: int) -> None:
+        state: SessionState = session.state
+        if not state.ended and state.expires_ns is not None and state.expires_ns <= now_ns:
+            self.end(session, now_ns)
+
+    def _will_due(self, session: Session, now_ns: int) -> None:
+        state: SessionState = session.state
+        if not state.ended and state.will is not None and session.link is None and state.will_ns <= now_ns:
+            self._publish_will(session)
+
+    def end(self, session: Session, now_ns: int) -> None:
+        """The session is over: its will is due now, and nothing of it stays."""
+        if session.state.will is not None:
+            self._publish_will(session)
+        session.state.ended = True
+        self.broker.subscribing.drop_all(session)
+        session.clear()
+        if self.sessions.get(session.client_id) is session:
+            del self.sessions[session.client_id]
+
+    def _publish_will(self, session: Session) -> None:
+        will: Will = session.state.will
+        session.state.will = None
+        self.broker.publish(will_as_publish(will), origin=session.serial)
+
+
+def will_as_publish(will: Will) -> Publish:
+    properties = Properties(
+        payload_format=will.properties.payload_format,
+        message_expiry=will.properties.message_expiry,
+        content_type=will.properties.content_type,
+        response_topic=will.properties.response_topic,
+        correlation_data=will.properties.correlation_data,
+        user=will.properties.user,
+    )
+    return Publish(
+        topic=will.topic,
+        payload=will.payload,
+        qos=will.qos,
+        retain=will.retain,
+        packet_id=1 if will.qos else 0,
+        properties=properties,
+    )

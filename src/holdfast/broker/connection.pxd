@@ -1,0 +1,50 @@
+# The receiving side of one connection.
+#
+# Laws:
+#   packets are handled in the order in which they came; while plain Python owes an answer to one of them
+#   (CONNECT, SUBSCRIBE, ...) nothing behind it is looked at
+#   no byte is looked at twice but the head of an unfinished packet; no packet larger than the limit is kept
+#   after a fault nothing more is read
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+
+from holdfast.broker.core cimport Core, Draft
+from holdfast.broker.link cimport Link
+from holdfast.broker.message cimport Topic
+from holdfast.broker.session cimport Session
+from holdfast.mqtt.wire cimport Out
+
+
+cdef class Inbox:
+    """Where a driver puts what it read; one serves every connection of a thread."""
+    cdef readonly bytearray buffer
+    cdef uint8_t* data
+    cdef readonly size_t size
+
+
+cdef class Connection(Link):
+    cdef readonly Core core
+    cdef readonly Inbox inbox
+    cdef readonly Session session
+    cdef Out pending            # bytes that could not be handled yet
+    cdef readonly bint blocked  # plain Python owes an answer
+    cdef readonly tuple control # (first byte, body) that plain Python is to handle
+    cdef readonly tuple fault   # (reason, text) once the peer broke a rule
+    cdef public int64_t opened_ns, heard_ns, unfinished_ns
+    cdef Topic** aliases_in     # pinned
+    cdef uint32_t aliases_in_len
+    # Kept here for the plain Python side and the driver, which alone use them.
+    cdef public object state
+    cdef public object driver
+
+    cdef void _let_go(self) noexcept
+    cdef void _take(self, const uint8_t* data, size_t size)
+    cdef size_t _parse(self, const uint8_t* data, size_t size)
+    cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size)
+    cdef void _publish(self, uint8_t first, const uint8_t* body, uint32_t size)
+    cdef bint _properties(self, const uint8_t* at, const uint8_t* end, Draft* draft, uint16_t* alias) except -1
+    cdef Topic* _topic(self, const uint8_t* text, uint32_t size)
+    cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias)
+    cdef void _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size)
+    cdef void _released(self, uint16_t packet_id)
+    cdef void _wrong(self, int reason, str text)

@@ -1,0 +1,411 @@
+"""The receiving side of one connection, compiled: PUBLISH and the acknowledgements are read where they lie."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memchr, memcpy, memmove
+
+from holdfast.broker.core cimport Core, Draft
+from holdfast.broker.link cimport Link
+from holdfast.broker.message cimport Topic, topic_unpin
+from holdfast.broker.publish cimport Stamp, read_publish_properties
+from holdfast.broker.session cimport Session
+from holdfast.mqtt.wire cimport (
+    VARINT_BAD, VARINT_SHORT, Out, out_free, out_reserve, read_u16, read_varint, utf8_valid,
+)
+
+from holdfast.errors import PeerError
+from holdfast.mqtt.codec import decode
+
+cdef enum:
+    CONNECT = 1
+    PUBLISH = 3
+    PUBACK = 4
+    PUBREC = 5
+    PUBREL = 6
+    PUBCOMP = 7
+    PINGREQ = 12
+
+cdef enum:
+    MALFORMED_PACKET = 0x81
+    PROTOCOL_ERROR = 0x82
+    NOT_AUTHORIZED = 0x87
+    TOPIC_NAME_INVALID = 0x90
+    PACKET_ID_NOT_FOUND = 0x92
+    RECEIVE_MAXIMUM_EXCEEDED = 0x93
+    TOPIC_ALIAS_INVALID = 0x94
+    PACKET_TOO_LARGE = 0x95
+    QUOTA_EXCEEDED = 0x97
+
+
+cdef class Inbox:
+    def __init__(self, size_t size) -> None:
+        self.buffer = bytearray(size)
+        self.data = self.buffer
+        self.size = size
+
+
+cdef class Connection(Link):
+    def __init__(self, Core core not None, Inbox inbox, int64_t now_ns) -> None:
+        self.core = core
+        self.board = core.board
+        self.inbox = inbox
+        self.writable = True
+        self.opened_ns = now_ns
+        self.heard_ns = now_ns
+
+    def __dealloc__(self) -> None:
+        self._let_go()
+
+    cdef void _let_go(self) noexcept:
+        cdef uint32_t i
+        out_free(&self.pending)
+        if self.aliases_in != NULL:
+            for i in range(self.aliases_in_len):
+                if self.aliases_in[i] != NULL:
+                    topic_unpin(self.aliases_in[i])
+            free(self.aliases_in)
+            self.aliases_in = NULL
+
+    def closed(self) -> None:
+        """The socket is gone, or soon will be: nothing more is read or sent."""
+        self.closing = True
+        self.session = None
+        self.release()
+        self._let_go()
+        self.mark()
+
+    def bind(self, Session session not None, int version) -> None:
+        """CONNECT was accepted: this connection now speaks for that session."""
+        self.session = session
+        self.version = version
+
+    # What the driver calls
+
+    def received(self, size_t size, int64_t now_ns, int64_t wall_ns) -> None:
+        """So many bytes were read into the inbox."""
+        if size > self.inbox.size:
+            raise ValueError("more bytes than the inbox holds")
+        self.core.board.now_ns = now_ns
+        self.core.wall_ns = wall_ns
+        self._take(self.inbox.data, size)
+
+    def feed(self, bytes data not None, int64_t now_ns, int64_t wall_ns) -> None:
+        """These bytes were read."""
+        self.core.board.now_ns = now_ns
+        self.core.wall_ns = wall_ns
+        self._take(<const uint8_t*>(<char*>data), len(data))
+
+    def resume(self) -> None:
+        """Plain Python has answered: go on with what waited behind that packet."""
+        self.blocked = False
+        self.control = None
+        if self.pending.len and not self.closing:
+            self._take(NULL, 0)
+
+    def drained(self) -> None:
+        """The socket takes bytes again."""
+        self.writable = True
+        if self.session is not None:
+            self.session.want_pump()
+        if self.out.len:
+            self.mark()
+
+    def flushed(self) -> None:
+        """What was ready has been written: more may follow."""
+        if self.session is not None and self.session.link is self and (
+                self.session.queued or self.session.resend != self.session.tail):
+            self.session.want_pump()
+
+    @property
+    def pending_size(self) -> int:
+        return self.pending.len
+
+    # Bytes to packets
+
+    cdef void _take(self, const uint8_t* data, size_t size):
+        cdef size_t used
+        self.core.bytes_received += size
+        if self.closing or self.fault is not None:
+            return
+        if self.blocked or self.pending.len:
+            if not out_reserve(&self.pending, size):
+                self._wrong(QUOTA_EXCEEDED, "the broker is out of memory")
+                return
+            if size:
+                memcpy(self.pending.data + self.pending.len, data, size)
+            self.pending.len += size
+            if self.blocked:
+                return
+            used = self._parse(self.pending.data, self.pending.len)
+            self.pending.len -= used
+            if self.pending.len == 0:
+                out_free(&self.pending)
+            else:
+                memmove(self.pending.data, self.pending.data + used, self.pending.len)
+        else:
+            used = self._parse(data, size)
+            if used < size:
+                if not out_reserve(&self.pending, size - used):
+                    self._wrong(QUOTA_EXCEEDED, "the broker is out of memory")
+                    return
+                memcpy(self.pending.data, data + used, size - used)
+                self.pending.len = size - used
+        if self.pending.len == 0:
+            self.unfinished_ns = 0
+        elif used or self.unfinished_ns == 0:
+            self.unfinished_ns = self.board.now_ns
+
+    cdef size_t _parse(self, const uint8_t* data, size_t size):
+        """Handles every whole packet and returns how many bytes they took."""
+        cdef const uint8_t* at = data
+        cdef const uint8_t* end = data + size
+        cdef const uint8_t* body
+        cdef long length
+        cdef int head = 0
+        while at < end:
+            length = read_varint(at + 1, end, &head)
+            if length < 0:
+                if length == VARINT_BAD:
+                    self._wrong(MALFORMED_PACKET, "the remaining length takes more than four bytes")
+                break
+            if length + 1 + head > self.core.packet_bytes_max:
+                self._wrong(PACKET_TOO_LARGE, f"packets may have up to {self.core.packet_bytes_max} bytes")
+                break
+            body = at + 1 + head
+            if end - body < length:
+                break
+            self.heard_ns = self.board.now_ns
+            self.core.packets_received += 1
+            if not self._packet(at[0], body, <uint32_t>length):
+                at = body + length
+                break
+            at = body + length
+        return at - data
+
+    cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size):
+        """Handles one packet; 0 when nothing behind it may be looked at now."""
+        cdef int kind = first >> 4
+        if kind == PUBLISH and self.session is not None:
+            self._publish(first, body, size)
+            return self.fault is None
+        if PUBACK <= kind <= PUBCOMP and self.session is not None:
+            self._acknowledgement(first, body, size)
+            return self.fault is None
+        if kind == PINGREQ and self.session is not None:
+            if first != 0xC0 or size:
+                self._wrong(MALFORMED_PACKET, "PINGREQ has no flags and no body")
+                return 0
+            self.put(<const uint8_t*>b"\xd0\x00", 2)
+            return 1
+        if self.session is None and kind != CONNECT:
+            self._wrong(PROTOCOL_ERROR, "the first packet must be CONNECT")
+            return 0
+        self.control = (first, PyBytes_FromStringAndSize(<char*>body, size))
+        self.blocked = True
+        self.core.control.append(self)
+        return 0
+
+    cdef void _wrong(self, int reason, str text):
+        """The peer broke a rule: nothing more is read, and plain Python tells it so."""
+        if self.fault is None:
+            self.fault = (reason, text)
+            self.core.control.append(self)
+
+    # PUBLISH
+
+    cdef void _publish(self, uint8_t first, const uint8_t* body, uint32_t size):
+        cdef const uint8_t* at = body
+        cdef const uint8_t* end = body + size
+        cdef uint32_t topic_size
+        cdef uint16_t packet_id = 0
+        cdef uint16_t alias = 0
+        cdef int64_t ack = -1
+        cdef uint8_t reason
+        cdef Topic* topic
+        cdef Draft draft
+        draft.qos = (first >> 1) & 3
+        draft.retain = first & 1
+        draft.expiry_at = 0
+        draft.created_ns = 0
+        draft.props_size = 0
+        if draft.qos == 3 or (draft.qos == 0 and first & 8):
+            self._wrong(MALFORMED_PACKET, "PUBLISH flags: QoS is 0, 1 or 2, and DUP needs QoS 1 or 2")
+            return
+        if size < 2:
+            self._wrong(MALFORMED_PACKET, "PUBLISH ends before its topic")
+            return
+        topic_size = read_u16(at)
+        at += 2 + topic_size
+        if end - at < (2 if draft.qos else 0):
+            self._wrong(MALFORMED_PACKET, "PUBLISH ends inside its topic or packet identifier")
+            return
+        if draft.qos:
+            packet_id = read_u16(at)
+            at += 2
+            if packet_id == 0:
+                self._wrong(PROTOCOL_ERROR, "a packet identifier is never 0")
+                return
+        if self.version == 5:
+            if at < end and at[0] == 0:
+                at += 1
+            elif not self._properties(at, end, &draft, &alias):
+                return
+            else:
+                at = draft.payload
+        draft.payload = at
+        draft.payload_size = <uint32_t>(end - at)
+        if alias or topic_size == 0:
+            topic = self._aliased(body + 2, topic_size, alias)
+        else:
+            topic = self._topic(body + 2, topic_size)
+        if self.fault is not None:
+            return
+        if draft.qos:
+            if draft.qos == 2 and self.session.received is not None and packet_id in self.session.received:
+                self.put_ack(0x50, packet_id, 0)
+                return
+            if self.inbound >= self.core.receive_max and self.version == 5:
+                self._wrong(RECEIVE_MAXIMUM_EXCEEDED,
+                            f"up to {self.core.receive_max} messages may be unacknowledged")
+                return
+            self.inbound += 1
+            ack = self.owe(0x40 if draft.qos == 1 else 0x50, packet_id)
+        if topic == NULL:
+            reason = QUOTA_EXCEEDED
+        elif topic.size and topic.text[0] == 0x24 and not self.core.may_publish(topic):
+            reason = NOT_AUTHORIZED
+        else:
+            reason = self.core.accept(topic, &draft, self, self.session.serial, ack)
+            if draft.qos == 2 and reason == 0:
+                self.session.receive(packet_id)
+        if reason:
+            self.core.messages_refused += 1
+            if ack >= 0:
+                self.settle(<uint32_t>ack, reason)
+
+    cdef bint _properties(self, const uint8_t* at, const uint8_t* end, Draft* draft, uint16_t* alias) except -1:
+        """Reads and checks the properties of a PUBLISH; leaves where the payload begins in draft.payload."""
+        cdef Stamp stamp
+        cdef int head = 0
+        cdef long length = read_varint(at, end, &head)
+        cdef const char* wrong
+        if length < 0 or length > end - at - head:
+            self._wrong(MALFORMED_PACKET, "PUBLISH ends inside its properties")
+            return 0
+        at += head
+        stamp.reason = 0
+        wrong = read_publish_properties(at, at + length, &stamp)
+        if wrong != NULL:
+            self._wrong(stamp.reason, wrong.decode())
+            return 0
+        draft.payload = at + length
+        draft.props = at
+        draft.props_size = <uint32_t>length
+        draft.expiry_at = stamp.expiry_at
+        draft.expiry_s = stamp.expiry_s
+        draft.created_ns = stamp.created_ns
+        alias[0] = stamp.alias
+        if stamp.alias_at:
+            # An alias is between two neighbours only: the rest of the properties close up over it.
+            memcpy(self.core.scratch(length), at, stamp.alias_at - 1)
+            memcpy(self.core.scratch(length) + stamp.alias_at - 1, at + stamp.alias_at + 2,
+                   length - stamp.alias_at - 2)
+            draft.props = self.core.scratch(length)
+            draft.props_size = <uint32_t>length - 3
+            if draft.expiry_at > stamp.alias_at:
+                draft.expiry_at -= 3
+        return 1
+
+    cdef Topic* _topic(self, const uint8_t* text, uint32_t size):
+        """The topic of that name; a name that was seen before needs no checking."""
+        cdef uint64_t hash = self.core.topics.hash_of(text, size)
+        cdef Topic* topic = self.core.topics.find(text, size, hash)
+        if topic == NULL:
+            if memchr(text, 0x2B, size) != NULL or memchr(text, 0x23, size) != NULL:
+                self._wrong(TOPIC_NAME_INVALID, "a topic name has no wildcards")
+                return NULL
+            if not utf8_valid(text, size):
+                self._wrong(MALFORMED_PACKET, "a topic name is UTF-8 without U+0000")
+                return NULL
+            if self.core.too_deep(text, size):
+                self._wrong(TOPIC_NAME_INVALID, f"a topic name has up to {self.core.levels_max} levels")
+                return NULL
+            return self.core.topic_at(text, size)
+        if topic.stamp != self.core.topics.current_stamp(topic) and not self.core.refresh(topic):
+            return NULL
+        return topic
+
+    cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias):
+        """The topic behind an alias, or the topic that an alias is given to."""
+        cdef Topic* topic
+        if alias == 0:
+            if self.version == 5:
+                self._wrong(PROTOCOL_ERROR, "an empty topic name needs a topic alias")
+            else:
+                self._wrong(TOPIC_NAME_INVALID, "a topic name has at least one character")
+            return NULL
+        if alias > self.core.alias_max:
+            self._wrong(TOPIC_ALIAS_INVALID, f"topic aliases go up to {self.core.alias_max}")
+            return NULL
+        if self.aliases_in == NULL:
+            self.aliases_in = <Topic**>calloc(self.core.alias_max + 1, sizeof(Topic*))
+            if self.aliases_in == NULL:
+                return NULL
+            self.aliases_in_len = self.core.alias_max + 1
+        if size == 0:
+            topic = self.aliases_in[alias]
+            if topic == NULL:
+                self._wrong(PROTOCOL_ERROR, f"topic alias {alias} was not given to any topic")
+                return NULL
+            if topic.stamp != self.core.topics.current_stamp(topic) and not self.core.refresh(topic):
+                return NULL
+            topic.used = 1
+            return topic
+        topic = self._topic(text, size)
+        if topic != NULL:
+            topic.pins += 1
+            if self.aliases_in[alias] != NULL:
+                topic_unpin(self.aliases_in[alias])
+            self.aliases_in[alias] = topic
+        return topic
+
+    # PUBACK, PUBREC, PUBREL, PUBCOMP
+
+    cdef void _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size):
+        cdef int kind = first >> 4
+        cdef uint8_t reason = 0
+        cdef uint16_t packet_id
+        if size == 2 and first == (0x62 if kind == PUBREL else kind << 4):
+            packet_id = read_u16(body)
+        else:
+            try:
+                packet = decode(first, PyBytes_FromStringAndSize(<char*>body, size), self.version)
+            except PeerError as error:
+                self._wrong(error.reason, error.text)
+                return
+            packet_id = packet.packet_id
+            reason = packet.reason
+        if packet_id == 0:
+            self._wrong(PROTOCOL_ERROR, "a packet identifier is never 0")
+        elif kind == PUBACK:
+            self.session.acked(packet_id)
+        elif kind == PUBREC:
+            if not self.session.received_by_client(packet_id, reason):
+                self.put_ack(0x62, packet_id, PACKET_ID_NOT_FOUND)
+            elif reason < 0x80:
+                self.put_ack(0x62, packet_id, 0)
+        elif kind == PUBCOMP:
+            self.session.completed(packet_id)
+        else:
+            self._released(packet_id)
+
+    cdef void _released(self, uint16_t packet_id):
+        """PUBREL: the client will not send that QoS 2 message again."""
+        if self.session.received is not None and packet_id in self.session.received:
+            self.session.received.discard(packet_id)
+            if self.inbound:
+                self.inbound -= 1
+            self.put_ack(0x70, packet_id, 0)
+        else:
+            self.put_ack(0x70, packet_id, PACKET_ID_NOT_FOUND)

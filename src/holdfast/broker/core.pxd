@@ -1,0 +1,62 @@
+# The journey of a message through one broker: accepted, given a deadline, queued, dispatched.
+#
+# Laws:
+#   deadline: a job's deadline is creation + D - the way to the subscriber, the strictest subscriber's D
+#   order: within a topic messages are dispatched as they arrived, whatever their stamps say, and a stamp never
+#   makes a message later than having none
+#   safety: a QoS 1 or 2 publisher hears of its message only after the dispatch
+#   a subscription sees every message published after it was made, and none published before
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from holdfast.broker.jobs cimport JobQueue
+from holdfast.broker.link cimport Board, Link
+from holdfast.broker.message cimport Ledger, Message, Topic
+from holdfast.broker.subscriptions cimport Subscription, SubscriptionTree
+from holdfast.broker.terms cimport PolicyKind, Terms
+from holdfast.broker.topics cimport TopicTable
+
+
+cdef struct Draft:
+    # What a PUBLISH says, still in the reader's buffer.
+    const uint8_t* props
+    const uint8_t* payload
+    uint32_t props_size
+    uint32_t payload_size
+    uint32_t expiry_at      # where in the properties the expiry value stands; 0: none
+    uint32_t expiry_s
+    int64_t created_ns      # the publisher's stamp, wall clock; 0: none
+    uint8_t qos
+    bint retain
+
+
+cdef class Core:
+    cdef readonly Board board
+    cdef readonly TopicTable topics
+    cdef readonly SubscriptionTree tree
+    cdef JobQueue jobs
+    cdef Ledger* ledger
+    cdef PolicyKind policy
+    cdef readonly uint64_t number       # publications accepted so far
+    cdef public int64_t wall_ns         # wall clock at board.now_ns
+    cdef public object terms_for        # topic name -> Terms
+    cdef public object retained_names   # where names of topics with a retained message are kept
+    cdef readonly uint32_t receive_max, alias_max
+    cdef readonly uint32_t packet_bytes_max, levels_max, backlog_max
+    cdef readonly size_t retained_count, retained_bytes, retained_messages_max, retained_bytes_max
+    cdef public uint64_t packets_received, bytes_received, messages_received, messages_refused
+    cdef uint8_t* _scratch
+    cdef size_t _scratch_size
+    cdef public object control          # connections whose next packet plain Python handles
+
+    cdef uint8_t* scratch(self, size_t size) except NULL
+    cdef bint may_publish(self, Topic* topic) noexcept
+    cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept
+    cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept
+    cdef bint refresh(self, Topic* topic) noexcept
+    cdef void _refresh(self, Topic* topic) except *
+    cdef uint8_t accept(self, Topic* topic, Draft* draft, Link source, uint64_t origin, int64_t ack) noexcept
+    cdef void dispatch(self, Message* m) noexcept
+    cdef bint retain(self, Topic* topic, Message* m) noexcept
+    cdef void _name_retained(self, Topic* topic, bint present) noexcept
+    cdef void _add_route(self, Topic* topic, Subscription subscription, dict seen) except *

@@ -1,0 +1,373 @@
+"""The message proxy, the job generator and the dispatcher: everything that happens to every message."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memset, strlen
+
+from collections import deque
+
+from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
+from holdfast.broker.link cimport Board, Link
+from holdfast.broker.message cimport (
+    AS_PUBLISHED, COUNTED, FINITE, NO_LOCAL, RETAIN, SHARED, STAMPED, Ledger, Message, Route, Topic,
+    message_drop, message_hold, message_new, message_payload, topic_clear_routes,
+)
+from holdfast.broker.session cimport Session
+from holdfast.broker.subscriptions cimport SharedGroup, Subscription, SubscriptionTree
+from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
+from holdfast.broker.topics cimport TopicTable
+
+cdef int64_t SECOND_NS = 1_000_000_000
+cdef uint8_t NO_MATCHING_SUBSCRIBERS = 0x10
+cdef uint8_t QUOTA_EXCEEDED = 0x97
+cdef const char* RESERVED[3]
+RESERVED[:] = [b"$SYS", b"$share", b"$channel"]
+
+
+cdef class Core:
+    def __cinit__(self) -> None:
+        self.ledger = <Ledger*>calloc(1, sizeof(Ledger))
+        if self.ledger == NULL:
+            raise MemoryError
+
+    def __init__(self, *, int policy, uint64_t seed, limits) -> None:
+        self.board = Board()
+        self.topics = TopicTable(limits.topics_max, seed)
+        self.tree = SubscriptionTree()
+        self.policy = <PolicyKind>policy
+        self.control = deque()
+        self.receive_max = limits.receive_max
+        self.alias_max = limits.topic_alias_max
+        self.packet_bytes_max = limits.packet_bytes_max
+        self.levels_max = limits.topic_levels_max
+        self.backlog_max = 2 * limits.slice_jobs_max
+        self.retained_messages_max = limits.retained_messages_max
+        self.retained_bytes_max = limits.retained_bytes_max
+
+    def __dealloc__(self) -> None:
+        jobs_clear(&self.jobs)
+        free(self._scratch)
+        if self.ledger.messages == 0:
+            free(self.ledger)
+        else:
+            self.ledger.orphan = 1
+
+    # What plain Python asks
+
+    @property
+    def jobs_waiting(self) -> int:
+        return self.jobs.len
+
+    @property
+    def messages_held(self) -> int:
+        return self.ledger.messages
+
+    @property
+    def bytes_held(self) -> int:
+        return self.ledger.bytes
+
+    def publish(self, bytes topic not None, bytes payload not None, *, uint8_t qos=0, bint retain=False,
+                bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0, uint64_t origin=0) -> int:
+        """A message of the broker's own, or a will. Returns a reason code."""
+        cdef Topic* record = self.topic_at(<const uint8_t*>(<char*>topic), len(topic))
+        cdef Draft draft
+        if record == NULL:
+            return QUOTA_EXCEEDED
+        memset(&draft, 0, sizeof(Draft))
+        draft.props = <const uint8_t*>(<char*>props)
+        draft.props_size = len(props)
+        draft.payload = <const uint8_t*>(<char*>payload)
+        draft.payload_size = len(payload)
+        draft.expiry_at = expiry_at
+        draft.expiry_s = expiry_s
+        draft.qos = qos
+        draft.retain = retain
+        return self.accept(record, &draft, None, origin, -1)
+
+    def offer_retained(self, bytes topic not None, Subscription subscription not None) -> bool:
+        """Sends a topic's retained message, if there is one, to a subscription that was just made."""
+        cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
+        cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
+        cdef Message* m
+        if record == NULL or record.retained == NULL:
+            return False
+        m = record.retained
+        if m.expires_ns and self.board.now_ns >= m.expires_ns:
+            self.retain(record, NULL)
+            return False
+        subscription.session.offer(m, min(m.qos, subscription.qos), RETAIN,
+                                   NULL if subscription.ids is None else <PyObject*>subscription.ids)
+        return True
+
+    def retained_payload(self, bytes topic not None) -> bytes | None:
+        cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
+        cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
+        if record == NULL or record.retained == NULL:
+            return None
+        return PyBytes_FromStringAndSize(<char*>message_payload(record.retained), record.retained.payload_size)
+
+    def pump(self) -> None:
+        """Moves on the sessions whose sockets or windows opened."""
+        cdef Session session
+        for session in self.board.take(&self.board.pumps):
+            session.pump()
+
+    def deliver(self, size_t jobs_max) -> int:
+        """Dispatches at most so many messages, smallest key first. Returns how many jobs still wait."""
+        cdef Job job
+        while self.jobs.len and jobs_max:
+            jobs_max -= 1
+            job = jobs_pop(&self.jobs)
+            self.dispatch(job.message)
+            message_drop(job.message)
+        return self.jobs.len
+
+    cdef uint8_t* scratch(self, size_t size) except NULL:
+        """Room for bytes that live until the next packet."""
+        cdef uint8_t* grown
+        if size > self._scratch_size:
+            grown = <uint8_t*>realloc(self._scratch, size)
+            if grown == NULL:
+                raise MemoryError
+            self._scratch = grown
+            self._scratch_size = size
+        return self._scratch
+
+    # A topic, its contract and its subscribers
+
+    cdef bint may_publish(self, Topic* topic) noexcept:
+        """Topics under $SYS and the subscription prefixes are the broker's own."""
+        cdef int i
+        for i in range(3):
+            if topic.size >= strlen(RESERVED[i]) and memcmp(topic.text, RESERVED[i], strlen(RESERVED[i])) == 0:
+                return 0
+        return 1
+
+    cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept:
+        cdef uint32_t i, levels = 1
+        for i in range(size):
+            levels += text[i] == 0x2F
+        return levels > self.levels_max
+
+    cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept:
+        """The topic of that name, its routes and terms current; NULL when the table is full."""
+        cdef uint64_t hash = self.topics.hash_of(text, size)
+        cdef Topic* topic = self.topics.find(text, size, hash)
+        if topic == NULL:
+            topic = self.topics.add(text, size, hash)
+            if topic == NULL:
+                return NULL
+        if topic.stamp != self.topics.current_stamp(topic) and not self.refresh(topic):
+            return NULL
+        return topic
+
+    cdef bint refresh(self, Topic* topic) noexcept:
+        try:
+            self._refresh(topic)
+        except MemoryError:
+            return 0
+        return 1
+
+    cdef void _refresh(self, Topic* topic) except *:
+        """Looks up the contract and the subscriptions of a topic again."""
+        cdef bytes name = PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
+        cdef Terms terms = self.terms_for(name)
+        cdef list found = self.tree.match(name)
+        cdef dict seen = {}
+        cdef Route* route
+        cdef Subscription subscription
+        cdef int64_t deadline_ns = terms.deadline_ns
+        cdef int64_t loss = terms.loss_tolerance
+        topic_clear_routes(topic)
+        if len(found) > 1:
+            topic.routes = <Route*>malloc(len(found) * sizeof(Route))
+            if topic.routes == NULL:
+                topic.routes = &topic.nearest
+                raise MemoryError
+        for match in found:
+            route = &topic.routes[topic.routes_len]
+            if isinstance(match, SharedGroup):
+                route.session = <PyObject*>match
+                route.flags = SHARED
+                route.ids = NULL
+                route.since = 0
+                topic.routes_len += 1
+                members = (<SharedGroup>match).members
+            else:
+                members = (match,)
+                subscription = match
+                self._add_route(topic, subscription, seen)
+            for subscription in members:
+                if subscription.deadline_ns:
+                    deadline_ns = min(deadline_ns, subscription.deadline_ns)
+                if subscription.loss >= 0:
+                    loss = subscription.loss if loss < 0 else min(loss, subscription.loss)
+        Py_INCREF(terms)
+        Py_XDECREF(topic.terms)
+        topic.terms = <PyObject*>terms
+        topic.dispatch_ns = deadline_ns - terms.to_subscriber_ns
+        topic.loss = loss
+        topic.stamp = self.topics.current_stamp(topic)
+
+    cdef void _add_route(self, Topic* topic, Subscription subscription, dict seen) except *:
+        """One route for each client: overlapping subscriptions become one, at the highest QoS, with all their
+        identifiers."""
+        cdef Route* route
+        cdef bytes ids
+        at = seen.get(subscription.session)
+        if at is None:
+            seen[subscription.session] = topic.routes_len
+            route = &topic.routes[topic.routes_len]
+            topic.routes_len += 1
+            route.session = <PyObject*>subscription.session
+            route.since = subscription.since
+            route.qos = subscription.qos
+            route.flags = subscription.flags
+            route.ids = NULL if subscription.ids is None else <PyObject*>subscription.ids
+            Py_XINCREF(route.ids)
+            return
+        route = &topic.routes[<uint32_t>at]
+        route.qos = max(route.qos, subscription.qos)
+        route.since = min(route.since, subscription.since)
+        route.flags = (route.flags & subscription.flags & NO_LOCAL) | ((route.flags | subscription.flags) & AS_PUBLISHED)
+        if subscription.ids is not None:
+            ids = subscription.ids if route.ids == NULL else <bytes>route.ids + subscription.ids
+            Py_INCREF(ids)
+            Py_XDECREF(route.ids)
+            route.ids = <PyObject*>ids
+
+    # One message
+
+    cdef uint8_t accept(self, Topic* topic, Draft* draft, Link source, uint64_t origin, int64_t ack) noexcept:
+        """The message proxy and job generator: copies the message, gives it its deadline and its job.
+
+        `ack` is its place among the source's acknowledgements, -1 for none. Returns a reason code: 0 when the
+        message was taken (its acknowledgement then follows its dispatch)."""
+        cdef Terms terms = <Terms>topic.terms
+        cdef Message* m
+        cdef Job job
+        cdef int64_t now_ns = self.board.now_ns
+        cdef int64_t travelled_ns
+        m = message_new(self.ledger, topic.text, topic.size, draft.props, draft.props_size,
+                        draft.payload, draft.payload_size)
+        if m == NULL:
+            return QUOTA_EXCEEDED
+        topic.pins += 1
+        m.topic = topic
+        m.qos = draft.qos
+        m.origin = origin
+        m.arrived_ns = now_ns
+        m.flags = FINITE if topic.loss >= 0 else 0
+        if draft.expiry_at:
+            m.expiry_at = draft.expiry_at
+            m.expires_ns = now_ns + draft.expiry_s * SECOND_NS
+        if draft.created_ns:
+            travelled_ns = self.wall_ns - draft.created_ns
+            travelled_ns = max(<int64_t>0, min(travelled_ns, topic.dispatch_ns))
+            m.flags |= STAMPED
+        else:
+            travelled_ns = terms.to_broker_ns
+        m.deadline_ns = now_ns + topic.dispatch_ns - travelled_ns
+        self.number += 1
+        m.minor = self.number
+        m.major = schedule_key(self.policy, terms, m.deadline_ns, m.minor, topic.routes_len)
+        if m.major < topic.last_major:
+            m.major = topic.last_major
+        topic.last_major = m.major
+        if draft.retain:
+            m.flags |= RETAIN
+            if not self.retain(topic, m if m.payload_size else NULL) and ack >= 0 and source.version == 5:
+                message_drop(m)
+                return QUOTA_EXCEEDED
+        if source is not None:
+            Py_INCREF(source)
+            m.source = <PyObject*>source
+            m.ack_index = <uint32_t>ack
+            if ack >= 0:
+                m.flags |= COUNTED
+            source.backlog += 1
+            if source.backlog > self.backlog_max and not source.full:
+                source.full = True
+                source.mark()
+        job.major = m.major
+        job.minor = m.minor
+        job.message = m
+        job.note = NULL
+        job.tag = 0
+        if not jobs_push(&self.jobs, job):
+            message_drop(m)
+            return QUOTA_EXCEEDED
+        terms.published += 1
+        self.messages_received += 1
+        return 0
+
+    cdef bint retain(self, Topic* topic, Message* m) noexcept:
+        """Keeps `m` as the topic's retained message, or none when NULL. Returns 0 when a bound forbids it."""
+        cdef Message* before = topic.retained
+        if m != NULL and before == NULL and (self.retained_count >= self.retained_messages_max
+                                             or self.retained_bytes + m.size > self.retained_bytes_max):
+            self.messages_refused += 1
+            return 0
+        if before != NULL:
+            self.retained_count -= 1
+            self.retained_bytes -= before.size
+            topic.retained = NULL
+        if m != NULL:
+            message_hold(m)
+            topic.retained = m
+            self.retained_count += 1
+            self.retained_bytes += m.size
+        if (before == NULL) != (m == NULL):
+            self._name_retained(topic, m != NULL)
+        if before != NULL:
+            message_drop(before)
+        return 1
+
+    cdef void _name_retained(self, Topic* topic, bint present) noexcept:
+        name = PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
+        if present:
+            self.retained_names.add(name)
+        else:
+            self.retained_names.discard(name)
+
+    cdef void dispatch(self, Message* m) noexcept:
+        """Hands one message to every subscriber, then tells its publisher."""
+        cdef Topic* topic = m.topic
+        cdef Route* route
+        cdef Session session
+        cdef Subscription member
+        cdef Link source
+        cdef uint32_t i, matched = 0
+        cdef uint8_t bits, qos
+        if topic.stamp != self.topics.current_stamp(topic):
+            self.refresh(topic)
+        for i in range(topic.routes_len):
+            route = &topic.routes[i]
+            if route.flags & SHARED:
+                member = (<SharedGroup>route.session).pick()
+                if member.since <= m.minor:
+                    matched += 1
+                    member.session.offer(
+                        m, min(m.qos, member.qos), RETAIN if m.flags & RETAIN and member.flags & AS_PUBLISHED else 0,
+                        NULL if member.ids is None else <PyObject*>member.ids)
+                continue
+            session = <Session>route.session
+            if route.since > m.minor or (route.flags & NO_LOCAL and session.serial == m.origin):
+                continue
+            matched += 1
+            bits = RETAIN if m.flags & RETAIN and route.flags & AS_PUBLISHED else 0
+            qos = m.qos if m.qos < route.qos else route.qos
+            session.offer(m, qos, bits, route.ids)
+        if m.source == NULL:
+            return
+        source = <Link>m.source
+        if m.flags & COUNTED:
+            source.settle(m.ack_index, 0 if matched else NO_MATCHING_SUBSCRIBERS)
+        source.backlog -= 1
+        if source.full and source.backlog * 2 < self.backlog_max:
+            source.full = False
+            source.mark()
+        m.source = NULL
+        Py_DECREF(source)

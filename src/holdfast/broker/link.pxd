@@ -1,0 +1,77 @@
+# The sending side of one connection: what waits to be written, and the acknowledgements it still owes.
+#
+# Laws:
+#   bytes leave in the order in which they were put here
+#   acknowledgements leave in the order in which their PUBLISHes came
+#   a link with something to write, to close or to pause stands on the board exactly once
+
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from holdfast.broker.message cimport Message, Topic
+from holdfast.mqtt.wire cimport Out
+
+cdef enum:
+    OUT_HIGH = 65536    # a link with this much unwritten takes no more messages until it has been flushed
+    ALIASES_MAX = 256   # topic aliases towards one client
+
+
+cdef struct Ack:
+    uint16_t packet_id
+    uint8_t first_byte  # PUBACK or PUBREC
+    uint8_t reason
+    uint8_t done
+
+
+cdef struct Alias:
+    Topic* topic
+    uint16_t number
+
+
+cdef struct Waiting:
+    PyObject** items    # owned
+    size_t len
+    size_t cap
+
+
+cdef class Board:
+    """What the compiled parts leave for whoever drives them."""
+    cdef Waiting ready      # links with something to write, to close or to pause
+    cdef Waiting pumps      # sessions whose queues can move on
+    cdef public list overloaded  # sessions that can keep no contract any more: their bounds are reached
+    cdef public list held        # sessions that slow their publishers
+    cdef public int64_t now_ns
+    cdef public uint64_t packets_sent, bytes_sent, messages_sent, messages_dropped
+
+    cdef bint wait_in(self, Waiting* waiting, object item) noexcept
+    cdef list take(self, Waiting* waiting)
+
+
+cdef class Link:
+    cdef Out out
+    cdef readonly Board board
+    cdef bint listed
+    cdef public bint writable
+    cdef public bint closing
+    cdef public bint full           # too much of what it sent waits in the job queue
+    cdef public uint32_t holds      # slow subscribers that hold it back
+    cdef public int version         # 0 until CONNECT was accepted
+    cdef public uint32_t packet_max
+    cdef public uint32_t inbound    # QoS 1 and 2 messages from the client that are not yet acknowledged
+    cdef public uint32_t backlog    # messages from the client whose dispatch job waits
+    cdef Ack* acks
+    cdef uint32_t acks_cap, acks_head, acks_tail
+    cdef Alias* aliases
+    cdef uint32_t aliases_cap, aliases_len, aliases_max
+
+    cdef void mark(self) noexcept
+    cdef bint put(self, const uint8_t* data, size_t size) noexcept
+    cdef int64_t owe(self, uint8_t first_byte, uint16_t packet_id) noexcept
+    cdef void settle(self, uint32_t index, uint8_t reason) noexcept
+    cdef bint put_ack(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
+    cdef bint put_publish(self, Message* m, uint8_t qos, uint16_t packet_id, uint8_t bits,
+                          PyObject* ids) noexcept
+    cdef bint put_special(self, Message* m, uint8_t first, uint16_t packet_id, PyObject* ids) noexcept
+    cdef uint16_t alias_of(self, Topic* topic, bint* fresh) noexcept
+    cdef void forget_alias(self, Topic* topic) noexcept
+    cdef void release(self) noexcept

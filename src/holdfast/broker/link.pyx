@@ -1,0 +1,312 @@
+"""The sending side of one connection, compiled: encoding PUBLISH and the acknowledgements."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy
+
+from holdfast.broker.message cimport (
+    HEADER_ROOM, Message, Topic, message_payload, message_props, message_rest, message_topic, message_wire, topic_unpin,
+)
+from holdfast.mqtt.wire cimport (
+    Out, out_free, out_reserve, varint_size, write_u16, write_u32, write_varint,
+)
+
+cdef uint8_t PUBACK = 0x40
+cdef uint8_t PUBREC = 0x50
+cdef uint8_t TOPIC_ALIAS = 0x23
+cdef int64_t SECOND_NS = 1_000_000_000
+
+
+cdef class Board:
+    def __cinit__(self) -> None:
+        self.overloaded = []
+        self.held = []
+
+    def __dealloc__(self) -> None:
+        self.take(&self.ready)
+        self.take(&self.pumps)
+        free(self.ready.items)
+        free(self.pumps.items)
+
+    cdef bint wait_in(self, Waiting* waiting, object item) noexcept:
+        cdef PyObject** grown
+        cdef size_t cap
+        if waiting.len == waiting.cap:
+            cap = waiting.cap * 2 if waiting.cap else 64
+            grown = <PyObject**>realloc(waiting.items, cap * sizeof(PyObject*))
+            if grown == NULL:
+                return 0
+            waiting.items = grown
+            waiting.cap = cap
+        Py_INCREF(item)
+        waiting.items[waiting.len] = <PyObject*>item
+        waiting.len += 1
+        return 1
+
+    cdef list take(self, Waiting* waiting):
+        cdef list items = []
+        cdef size_t i
+        for i in range(waiting.len):
+            items.append(<object>waiting.items[i])
+            Py_DECREF(<object>waiting.items[i])
+        waiting.len = 0
+        return items
+
+    def take_ready(self) -> list[Link]:
+        """The links that want something of the driver, each once; they are asked anew after this."""
+        cdef list links = self.take(&self.ready)
+        cdef Link link
+        for link in links:
+            link.listed = False
+        return links
+
+    @property
+    def waiting(self) -> bool:
+        return self.ready.len > 0 or self.pumps.len > 0
+
+
+cdef class Link:
+    def __cinit__(self) -> None:
+        self.packet_max = 0xFFFFFFFF
+
+    def __dealloc__(self) -> None:
+        self.release()
+        out_free(&self.out)
+
+    cdef void release(self) noexcept:
+        """Lets go of what only an open connection needs."""
+        cdef uint32_t i
+        for i in range(self.aliases_cap):
+            if self.aliases[i].topic != NULL:
+                topic_unpin(self.aliases[i].topic)
+        free(self.aliases)
+        self.aliases = NULL
+        self.aliases_cap = 0
+        free(self.acks)
+        self.acks = NULL
+        self.acks_cap = 0
+        self.acks_head = self.acks_tail
+
+    cdef void mark(self) noexcept:
+        """Tells the driver, through the board, that this link wants something."""
+        if not self.listed and self.board is not None:
+            self.listed = self.board.wait_in(&self.board.ready, self)
+
+    @property
+    def reads(self) -> bool:
+        """Whether the driver should read from the socket."""
+        return not self.full and self.holds == 0
+
+    def hold(self) -> None:
+        """A subscriber of what this link publishes cannot keep up: stop reading for a while."""
+        self.holds += 1
+        self.mark()
+
+    def unhold(self) -> None:
+        self.holds -= 1
+        self.mark()
+
+    cdef bint put(self, const uint8_t* data, size_t size) noexcept:
+        if not out_reserve(&self.out, size):
+            return 0
+        memcpy(self.out.data + self.out.len, data, size)
+        self.out.len += size
+        self.mark()
+        return 1
+
+    def send(self, const uint8_t[::1] data) -> bool:
+        """Puts one encoded packet behind what already waits. Packets the client cannot take are left out."""
+        if data.shape[0] > self.packet_max or self.closing:
+            return False
+        if not self.put(&data[0], data.shape[0]):
+            raise MemoryError
+        return True
+
+    def take_output(self) -> bytes:
+        """What is to be written now; the driver calls it once for every ready link."""
+        cdef bytes data = PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len)
+        self.board.bytes_sent += self.out.len
+        self.out.len = 0
+        if self.out.cap > 16384 or not self.writable:
+            out_free(&self.out)
+        return data
+
+    @property
+    def output_size(self) -> int:
+        return self.out.len
+
+    # Acknowledgements to the publisher
+
+    cdef int64_t owe(self, uint8_t first_byte, uint16_t packet_id) noexcept:
+        """Books an acknowledgement and returns its index, or -1 when memory is gone."""
+        cdef uint32_t cap, i
+        cdef Ack* grown
+        if self.acks_tail - self.acks_head == self.acks_cap:
+            cap = self.acks_cap * 2 if self.acks_cap else 16
+            grown = <Ack*>calloc(cap, sizeof(Ack))
+            if grown == NULL:
+                return -1
+            i = self.acks_head
+            while i != self.acks_tail:
+                grown[i & (cap - 1)] = self.acks[i & (self.acks_cap - 1)]
+                i += 1
+            free(self.acks)
+            self.acks = grown
+            self.acks_cap = cap
+        cdef Ack* ack = &self.acks[self.acks_tail & (self.acks_cap - 1)]
+        ack.packet_id = packet_id
+        ack.first_byte = first_byte
+        ack.reason = 0
+        ack.done = 0
+        self.acks_tail += 1
+        return self.acks_tail - 1
+
+    cdef void settle(self, uint32_t index, uint8_t reason) noexcept:
+        """The message of that acknowledgement is safe (or refused): send it, after all those before it."""
+        cdef Ack* ack
+        if self.acks_cap == 0 or self.closing:
+            return
+        ack = &self.acks[index & (self.acks_cap - 1)]
+        ack.done = 1
+        ack.reason = reason
+        while self.acks_head != self.acks_tail:
+            ack = &self.acks[self.acks_head & (self.acks_cap - 1)]
+            if not ack.done:
+                break
+            self.put_ack(ack.first_byte, ack.packet_id, ack.reason)
+            if ack.first_byte == PUBACK or ack.reason >= 0x80:
+                self.inbound -= 1
+            self.acks_head += 1
+
+    cdef bint put_ack(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept:
+        """PUBACK, PUBREC, PUBREL or PUBCOMP in its shortest form."""
+        cdef uint8_t packet[5]
+        packet[0] = first_byte
+        packet[1] = 2
+        write_u16(packet + 2, packet_id)
+        if reason == 0 or self.version < 5:
+            return self.put(packet, 4)
+        packet[1] = 3
+        packet[4] = reason
+        return self.put(packet, 5)
+
+    # PUBLISH to the subscriber
+
+    cdef bint put_publish(self, Message* m, uint8_t qos, uint16_t packet_id, uint8_t bits,
+                          PyObject* ids) noexcept:
+        """Encodes one PUBLISH; `bits` are RETAIN and DUP. Returns 0 when it may not or cannot be sent."""
+        cdef uint32_t extra = 2 if qos else 0
+        cdef uint32_t rest, remaining, size
+        cdef uint8_t* at
+        cdef uint8_t first = 0x30 | (qos << 1) | bits
+        if self.version == 5 and (ids != NULL or self.aliases_max or m.expiry_at):
+            return self.put_special(m, first, packet_id, ids)
+        if self.version == 5:
+            rest = varint_size(m.props_size) + m.props_size + m.payload_size
+        else:
+            rest = m.payload_size
+        remaining = 2 + m.topic_size + extra + rest
+        size = 1 + varint_size(remaining) + remaining
+        if size > self.packet_max or not out_reserve(&self.out, size):
+            return 0
+        at = self.out.data + self.out.len
+        self.out.len += size
+        self.mark()
+        if self.version == 5 and qos == 0:
+            memcpy(at, message_wire(m) + m.header, size)
+            at[0] = first
+            return 1
+        at[0] = first
+        at += 1
+        at += write_varint(at, remaining)
+        memcpy(at, message_topic(m), 2 + m.topic_size)
+        at += 2 + m.topic_size
+        if qos:
+            write_u16(at, packet_id)
+            at += 2
+        memcpy(at, message_rest(m) if self.version == 5 else message_payload(m), rest)
+        return 1
+
+    cdef bint put_special(self, Message* m, uint8_t first, uint16_t packet_id, PyObject* ids) noexcept:
+        """PUBLISH with something to add or to change: subscription identifiers, an alias, the expiry left."""
+        cdef uint32_t ids_size = 0 if ids == NULL else PyBytes_GET_SIZE(<object>ids)
+        cdef bint fresh = 0
+        cdef uint16_t alias = self.alias_of(m.topic, &fresh) if self.aliases_max else 0
+        cdef uint32_t topic_size = 0 if alias and not fresh else m.topic_size
+        cdef uint32_t props_size = m.props_size + ids_size + (3 if alias else 0)
+        cdef uint32_t remaining = 2 + topic_size + varint_size(props_size) + props_size + m.payload_size
+        cdef uint32_t size
+        cdef int64_t left
+        cdef uint8_t* at
+        if first & 0x06:
+            remaining += 2
+        size = 1 + varint_size(remaining) + remaining
+        if size > self.packet_max or not out_reserve(&self.out, size):
+            if fresh:
+                self.forget_alias(m.topic)
+            return 0
+        at = self.out.data + self.out.len
+        self.out.len += size
+        self.mark()
+        at[0] = first
+        at += 1
+        at += write_varint(at, remaining)
+        write_u16(at, topic_size)
+        memcpy(at + 2, message_topic(m) + 2, topic_size)
+        at += 2 + topic_size
+        if first & 0x06:
+            write_u16(at, packet_id)
+            at += 2
+        at += write_varint(at, props_size)
+        if alias:
+            at[0] = TOPIC_ALIAS
+            write_u16(at + 1, alias)
+            at += 3
+        if ids_size:
+            memcpy(at, PyBytes_AS_STRING(<object>ids), ids_size)
+            at += ids_size
+        memcpy(at, message_props(m), m.props_size + m.payload_size)
+        if m.expiry_at:
+            left = (m.expires_ns - self.board.now_ns + SECOND_NS - 1) // SECOND_NS
+            write_u32(at + m.expiry_at, <uint32_t>(left if left > 0 else 0))
+        return 1
+
+    cdef uint16_t alias_of(self, Topic* topic, bint* fresh) noexcept:
+        """The alias of a topic towards this client, given when first asked for; 0 when all are taken."""
+        cdef uint32_t at
+        if self.aliases == NULL:
+            self.aliases_cap = 16
+            while self.aliases_cap < 2 * self.aliases_max:
+                self.aliases_cap *= 2
+            self.aliases = <Alias*>calloc(self.aliases_cap, sizeof(Alias))
+            if self.aliases == NULL:
+                self.aliases_cap = 0
+                return 0
+        at = topic.hash & (self.aliases_cap - 1)
+        while self.aliases[at].topic != NULL:
+            if self.aliases[at].topic == topic:
+                return self.aliases[at].number
+            at = (at + 1) & (self.aliases_cap - 1)
+        if self.aliases_len == self.aliases_max:
+            return 0
+        self.aliases_len += 1
+        topic.pins += 1
+        self.aliases[at].topic = topic
+        self.aliases[at].number = self.aliases_len
+        fresh[0] = 1
+        return self.aliases_len
+
+    cdef void forget_alias(self, Topic* topic) noexcept:
+        """Takes back the alias given last: the packet that would have announced it was not sent."""
+        cdef uint32_t at = topic.hash & (self.aliases_cap - 1)
+        while self.aliases[at].topic != topic:
+            at = (at + 1) & (self.aliases_cap - 1)
+        self.aliases[at].topic = NULL
+        self.aliases_len -= 1
+        topic_unpin(topic)
+
+    def allow_aliases(self, uint32_t most) -> None:
+        """The client said how many topic aliases it takes."""
+        self.aliases_max = min(most, <uint32_t>ALIASES_MAX)

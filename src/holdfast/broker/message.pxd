@@ -1,0 +1,116 @@
+# One published message in the message buffer, held by reference count.
+#
+# Laws:
+#   a message is written once, in message_new's caller, before anyone else sees it; afterwards only `refs` changes
+#   `wire` holds room for a fixed header, then topic, properties and payload as MQTT 5 sends them, so that the
+#   commonest send (MQTT 5, QoS 0, nothing to add) is one memcpy
+#   the ledger knows at every moment how many messages live and how many bytes they take
+
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+cdef enum:
+    HEADER_ROOM = 5  # first byte and a remaining length of up to four bytes
+
+cdef enum MessageFlag:
+    RETAIN = 1      # the publisher set RETAIN
+    STAMPED = 2     # carries a creation stamp
+    FINITE = 4      # its contract bounds consecutive losses
+    COUNTED = 8     # counts in its source's backlog
+
+
+cdef struct Ledger:
+    size_t messages
+    size_t bytes
+    bint orphan    # its broker is gone: the last message frees it
+
+
+cdef struct Route:
+    PyObject* session       # borrowed from the subscription tree; a SharedGroup when flags says so
+    uint64_t since          # the first publication number that this subscription sees
+    PyObject* ids           # its subscription identifiers, encoded as properties, or NULL; owned
+    uint8_t qos
+    uint8_t flags           # RouteFlag
+
+
+cdef enum RouteFlag:
+    NO_LOCAL = 1
+    AS_PUBLISHED = 2
+    SHARED = 4
+
+
+cdef struct Topic:
+    uint64_t hash
+    uint64_t stamp          # routes and terms are current while this equals the table's stamp for its root
+    uint64_t last_major     # no later message of the topic gets a smaller key: order within a topic is arrival's
+    int64_t dispatch_ns     # how long after creation it must leave this broker: D less the way to the subscriber
+    PyObject* terms         # owned: the Terms of its contract
+    Route* routes
+    uint32_t routes_len
+    uint32_t pins           # messages, retained messages and aliases that point here
+    uint32_t root           # which generation counter its first level belongs to
+    uint32_t size
+    Message* retained       # owned
+    int32_t loss            # how many in a row its subscribers may lose, the strictest; -1 is unlimited
+    uint8_t used            # touched since the table last looked for idle topics
+    uint8_t orphan          # its table is gone: the last pin frees it
+    Route nearest           # where `routes` points while one is enough
+    uint8_t text[0]
+
+
+cdef struct Message:
+    int32_t refs
+    uint8_t qos
+    uint8_t flags
+    uint16_t header       # where in `wire` the encoded MQTT 5 QoS 0 packet begins
+    uint32_t topic_size
+    uint32_t props_size   # without the length in front
+    uint32_t payload_size
+    uint32_t expiry_at    # where in the properties the expiry value stands; 0 when there is none
+    uint64_t major        # the key the policy gave it: smaller goes first
+    uint64_t minor        # publication number: breaks ties, and tells what came before a subscription
+    int64_t arrived_ns
+    int64_t deadline_ns   # when it must have been handed to its subscribers
+    int64_t expires_ns    # message expiry; 0 is never
+    uint64_t origin       # serial of the session that published it
+    Topic* topic          # pinned
+    PyObject* source      # owned: the link it came from, or NULL
+    uint32_t ack_index    # its place among the source's acknowledgements
+    uint32_t size         # what the ledger counts
+    Ledger* ledger
+
+
+cdef inline uint8_t* message_wire(Message* m) noexcept nogil:
+    return <uint8_t*>(m + 1)
+
+cdef inline uint8_t* message_topic(Message* m) noexcept nogil:
+    """Two bytes of length, then the name."""
+    return <uint8_t*>(m + 1) + HEADER_ROOM
+
+cdef inline uint8_t* message_rest(Message* m) noexcept nogil:
+    """Length of the properties, the properties, the payload."""
+    return <uint8_t*>(m + 1) + HEADER_ROOM + 2 + m.topic_size
+
+cdef void topic_free(Topic* topic) noexcept
+cdef void topic_clear_routes(Topic* topic) noexcept
+
+cdef inline void topic_unpin(Topic* topic) noexcept:
+    topic.pins -= 1
+    if topic.pins == 0 and topic.orphan:
+        topic_free(topic)
+
+cdef Message* message_new(Ledger* ledger, const uint8_t* topic, uint32_t topic_size,
+                          const uint8_t* props, uint32_t props_size,
+                          const uint8_t* payload, uint32_t payload_size) noexcept
+cdef void message_free(Message* m) noexcept
+
+cdef inline void message_hold(Message* m) noexcept nogil:
+    m.refs += 1
+
+cdef inline void message_drop(Message* m) noexcept:
+    m.refs -= 1
+    if m.refs == 0:
+        message_free(m)
+
+cdef uint8_t* message_props(Message* m) noexcept nogil
+cdef uint8_t* message_payload(Message* m) noexcept nogil

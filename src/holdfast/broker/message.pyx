@@ -1,0 +1,79 @@
+"""The message buffer: messages as C structs, counted in a ledger."""
+
+from cpython.ref cimport PyObject, Py_XDECREF
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport malloc, free
+from libc.string cimport memcpy, memset
+
+from holdfast.mqtt.wire cimport varint_size, write_u16, write_varint
+
+
+cdef Message* message_new(Ledger* ledger, const uint8_t* topic, uint32_t topic_size,
+                          const uint8_t* props, uint32_t props_size,
+                          const uint8_t* payload, uint32_t payload_size) noexcept:
+    """A message with one reference, or NULL when memory is gone. The lengths fit MQTT's limits."""
+    cdef int props_head = varint_size(props_size)
+    cdef uint32_t body = 2 + topic_size + props_head + props_size + payload_size
+    cdef uint32_t size = sizeof(Message) + HEADER_ROOM + body
+    cdef Message* m = <Message*>malloc(size)
+    cdef uint8_t* at
+    if m == NULL:
+        return NULL
+    memset(m, 0, sizeof(Message))
+    m.refs = 1
+    m.size = size
+    m.ledger = ledger
+    m.topic_size = topic_size
+    m.props_size = props_size
+    m.payload_size = payload_size
+    ledger.messages += 1
+    ledger.bytes += size
+    at = message_wire(m)
+    m.header = HEADER_ROOM - 1 - varint_size(body)
+    at[m.header] = 0x30
+    write_varint(at + m.header + 1, body)
+    at += HEADER_ROOM
+    write_u16(at, topic_size)
+    memcpy(at + 2, topic, topic_size)
+    at += 2 + topic_size
+    at += write_varint(at, props_size)
+    if props_size:
+        memcpy(at, props, props_size)
+    memcpy(at + props_size, payload, payload_size)
+    return m
+
+
+cdef void topic_clear_routes(Topic* topic) noexcept:
+    cdef uint32_t i
+    for i in range(topic.routes_len):
+        Py_XDECREF(topic.routes[i].ids)
+    if topic.routes != &topic.nearest:
+        free(topic.routes)
+    topic.routes = &topic.nearest
+    topic.routes_len = 0
+
+
+cdef void topic_free(Topic* topic) noexcept:
+    topic_clear_routes(topic)
+    Py_XDECREF(topic.terms)
+    free(topic)
+
+
+cdef void message_free(Message* m) noexcept:
+    cdef Ledger* ledger = m.ledger
+    ledger.messages -= 1
+    ledger.bytes -= m.size
+    if ledger.orphan and ledger.messages == 0:
+        free(ledger)
+    if m.topic != NULL:
+        topic_unpin(m.topic)
+    Py_XDECREF(m.source)
+    free(m)
+
+
+cdef uint8_t* message_props(Message* m) noexcept nogil:
+    return message_rest(m) + varint_size(m.props_size)
+
+
+cdef uint8_t* message_payload(Message* m) noexcept nogil:
+    return message_props(m) + m.props_size

@@ -1,0 +1,81 @@
+# One client's session: what is on its way to it, and what still waits.
+#
+# Laws:
+#   order: messages of one topic and one QoS reach the client in the order of their keys, which is arrival's
+#   window: never more than `window` QoS 1 and 2 messages unacknowledged
+#   bounds: the queue never holds more than its limits; what goes is best effort first, then what the contract
+#   lets go (at most L in a row); beyond that the session is reported as overloaded, never silently thinned
+#   a packet identifier is in use from PUBLISH to PUBACK or PUBCOMP, across connections
+
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from holdfast.broker.jobs cimport Job, JobQueue
+from holdfast.broker.link cimport Board, Link
+from holdfast.broker.message cimport Ledger, Message
+
+cdef enum:  # lanes of the queue
+    BEST_EFFORT = 0         # QoS 0, losses unlimited
+    BEST_EFFORT_ACKED = 1   # QoS 1 and 2, losses unlimited
+    PROMISED = 2            # QoS 0 under a contract
+    PROMISED_ACKED = 3      # QoS 1 and 2 under a contract
+    LANES = 4
+
+cdef enum:  # stages of a delivery
+    DONE = 0
+    AWAITS_PUBACK = 1
+    AWAITS_PUBREC = 2
+    AWAITS_PUBCOMP = 3
+
+
+cdef struct Flight:
+    Message* message        # NULL once PUBREC came
+    PyObject* ids           # owned
+    uint8_t stage
+    uint8_t bits            # RETAIN, as it was sent
+
+
+cdef class Session:
+    cdef readonly str client_id
+    cdef readonly uint64_t serial
+    cdef readonly Board board
+    cdef readonly Link link
+    cdef public uint32_t window
+    cdef readonly uint32_t in_flight
+    cdef readonly uint32_t queued
+    cdef readonly size_t queued_bytes
+    cdef uint32_t queue_messages_max
+    cdef size_t queue_bytes_max
+    cdef size_t buffer_bytes_max
+    cdef JobQueue lanes[LANES]
+    cdef Flight* flights
+    cdef uint32_t flights_cap
+    cdef uint64_t head, tail, resend    # deliveries, counted since the session began
+    cdef bint pumping, impatient, reported
+    cdef public list holding
+    cdef public int64_t held_since_ns
+    cdef dict runs              # topic name -> messages lost in a row, while any are
+    cdef readonly set received  # QoS 2 identifiers between PUBLISH and PUBREL
+    # Kept here for the plain Python side, which alone uses them.
+    cdef public dict subscriptions
+    cdef public object state
+
+    cdef void offer(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
+    cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
+    cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
+    cdef void queue(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
+    cdef bint make_room(self, Message* m)
+    cdef void forget_first(self, JobQueue* lane) noexcept
+    cdef void hold_back(self, Message* m)
+    cdef void pump(self) noexcept
+    cdef void send_again(self) noexcept
+    cdef Flight* flight_of(self, uint16_t packet_id) noexcept
+    cdef void acked(self, uint16_t packet_id) noexcept
+    cdef bint received_by_client(self, uint16_t packet_id, uint8_t reason) noexcept
+    cdef void completed(self, uint16_t packet_id) noexcept
+    cdef bint receive(self, uint16_t packet_id) except 0
+    cdef void land(self, Flight* flight) noexcept
+    cdef void want_pump(self) noexcept
+    cdef bint window_open(self) noexcept
+    cdef void _advance(self) noexcept
+    cdef void _drop_everything(self) noexcept

@@ -1,0 +1,33 @@
+from typing import Any
+
+from holdfast.broker.connection import Connection
+from holdfast.broker.link import Board, Link
+
+class Session:
+    client_id: str
+    serial: int
+    board: Board
+    link: Connection | None
+    window: int
+    in_flight: int
+    queued: int
+    queued_bytes: int
+    holding: list[Link] | None
+    held_since_ns: int
+    received: set[int] | None
+    subscriptions: dict[str, Any]
+    state: Any
+    def __init__(
+        self,
+        client_id: str,
+        serial: int,
+        board: Board,
+        *,
+        queue_messages_max: int,
+        queue_bytes_max: int,
+        buffer_bytes_max: int,
+    ) -> None: ...
+    def attach(self, link: Link, window: int) -> None: ...
+    def detach(self) -> None: ...
+    def clear(self) -> None: ...
+    def release_publishers(self, impatient: bool = False) -> None: ...

@@ -1,0 +1,348 @@
+"""One client's session, compiled: the send window and the deadline-ordered queue."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
+from holdfast.broker.link cimport OUT_HIGH, Board, Link
+from holdfast.broker.message cimport FINITE, Ledger, Message, Topic, message_drop, message_hold
+from holdfast.broker.terms cimport Terms
+
+cdef enum:
+    PACKET_IDS = 65535
+
+cdef uint8_t PUBREL = 0x62
+cdef uint8_t DUP = 0x08
+
+
+cdef inline bytes name_of(Topic* topic):
+    return PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
+
+
+cdef class Session:
+    def __init__(self, str client_id not None, uint64_t serial, Board board not None, *,
+                 uint32_t queue_messages_max, size_t queue_bytes_max, size_t buffer_bytes_max) -> None:
+        self.client_id = client_id
+        self.serial = serial
+        self.board = board
+        self.window = PACKET_IDS
+        self.queue_messages_max = queue_messages_max
+        self.queue_bytes_max = queue_bytes_max
+        self.buffer_bytes_max = buffer_bytes_max
+        self.subscriptions = {}
+
+    def __dealloc__(self) -> None:
+        self._drop_everything()
+
+    def clear(self) -> None:
+        """The session ends: nothing that waits for its client is kept."""
+        self._drop_everything()
+        self.received = None
+        self.runs = None
+
+    cdef void _drop_everything(self) noexcept:
+        cdef int i
+        for i in range(LANES):
+            while self.lanes[i].len:
+                self.forget_first(&self.lanes[i])
+            free(self.lanes[i].jobs)
+            self.lanes[i].jobs = NULL
+            self.lanes[i].cap = 0
+        while self.head != self.tail:
+            self.land(&self.flights[self.head & (self.flights_cap - 1)])
+            self.head += 1
+        free(self.flights)
+        self.flights = NULL
+        self.flights_cap = 0
+
+    # Connections come and go
+
+    def attach(self, Link link not None, uint32_t window) -> None:
+        """The client is connected: what was on its way goes again, then what waited."""
+        self.link = link
+        self.window = min(window, <uint32_t>PACKET_IDS)
+        self.resend = self.head
+        self.impatient = False
+        self.reported = False
+        self.want_pump()
+
+    def detach(self) -> None:
+        """The client is gone; QoS 0 messages that wait for it are let go."""
+        self.link = None
+        while self.lanes[BEST_EFFORT].len:
+            self.forget_first(&self.lanes[BEST_EFFORT])
+        while self.lanes[PROMISED].len:
+            self.forget_first(&self.lanes[PROMISED])
+        self.release_publishers()
+
+    def release_publishers(self, bint impatient=False) -> None:
+        """Lets the publishers go on that this session held back."""
+        cdef Link link
+        if impatient:
+            self.impatient = True
+        if self.holding is not None:
+            for link in self.holding:
+                link.unhold()
+            self.holding = None
+
+    cdef void want_pump(self) noexcept:
+        if not self.pumping:
+            self.pumping = self.board.wait_in(&self.board.pumps, self)
+
+    cdef bint window_open(self) noexcept:
+        return self.in_flight < self.window and self.tail - self.head < PACKET_IDS
+
+    # A message for this client
+
+    cdef void offer(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
+        """Sends the message now if nothing is in its way, else queues it by its key."""
+        if self.link is None:
+            if qos:
+                self.queue(m, qos, bits, ids)
+            return
+        if (self.queued or self.resend != self.tail or not self.link.writable
+                or self.link.out.len >= OUT_HIGH or (qos and not self.window_open())):
+            self.queue(m, qos, bits, ids)
+        else:
+            self.send(m, qos, bits, ids)
+
+    cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
+        cdef Terms terms = <Terms>m.topic.terms
+        cdef int64_t now_ns = self.board.now_ns
+        if m.expires_ns and now_ns >= m.expires_ns:
+            terms.expired += 1
+            return
+        if qos == 0:
+            if not self.link.put_publish(m, 0, 0, bits, ids):
+                terms.dropped += 1
+                return
+        elif not self.fly(m, qos, bits, ids):
+            terms.dropped += 1
+            return
+        self.board.messages_sent += 1
+        terms.delivered += 1
+        if now_ns > m.deadline_ns:
+            terms.late += 1
+
+    cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
+        """Gives a packet identifier and sends; the message is kept until it is acknowledged."""
+        cdef Flight* grown
+        cdef Flight* flight
+        cdef uint32_t cap
+        cdef uint64_t i
+        if self.tail - self.head == self.flights_cap:
+            cap = self.flights_cap * 2 if self.flights_cap else 8
+            grown = <Flight*>calloc(cap, sizeof(Flight))
+            if grown == NULL:
+                return 0
+            i = self.head
+            while i != self.tail:
+                grown[i & (cap - 1)] = self.flights[i & (self.flights_cap - 1)]
+                i += 1
+            free(self.flights)
+            self.flights = grown
+            self.flights_cap = cap
+        if not self.link.put_publish(m, qos, self.tail % PACKET_IDS + 1, bits, ids):
+            return 0
+        flight = &self.flights[self.tail & (self.flights_cap - 1)]
+        message_hold(m)
+        Py_XINCREF(ids)
+        flight.message = m
+        flight.ids = ids
+        flight.bits = bits
+        flight.stage = AWAITS_PUBACK if qos == 1 else AWAITS_PUBREC
+        self.tail += 1
+        self.resend = self.tail
+        self.in_flight += 1
+        return 1
+
+    # The queue, when the client cannot take it now
+
+    cdef void queue(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
+        cdef Job job
+        cdef int lane = (1 if qos else 0) | (2 if m.flags & FINITE else 0)
+        if (self.queued >= self.queue_messages_max or self.queued_bytes + m.size > self.queue_bytes_max
+                or m.ledger.bytes > self.buffer_bytes_max):
+            if not self.make_room(m):
+                self.board.messages_dropped += 1
+                (<Terms>m.topic.terms).dropped += 1
+                return
+        if self.runs is not None and m.flags & FINITE:
+            self.runs.pop(name_of(m.topic), None)
+        job.major = m.major
+        job.minor = m.minor
+        job.message = m
+        job.note = ids
+        job.tag = qos | (bits << 2)
+        if not jobs_push(&self.lanes[lane], job):
+            return
+        message_hold(m)
+        Py_XINCREF(ids)
+        self.queued += 1
+        self.queued_bytes += m.size
+        if not self.impatient and self.link is not None and self.queued * 4 > self.queue_messages_max * 3:
+            self.hold_back(m)
+
+    cdef bint make_room(self, Message* m):
+        """Whether the message may be queued though a bound is reached: best effort makes way first, then the
+        message itself within its loss tolerance; beyond that the session is overloaded."""
+        cdef int64_t tolerance
+        cdef uint32_t run
+        if self.lanes[BEST_EFFORT].len or self.lanes[BEST_EFFORT_ACKED].len:
+            self.board.messages_dropped += 1
+            self.forget_first(&self.lanes[BEST_EFFORT if self.lanes[BEST_EFFORT].len else BEST_EFFORT_ACKED])
+            return 1
+        if not m.flags & FINITE:
+            return 0
+        tolerance = m.topic.loss
+        if self.runs is None:
+            self.runs = {}
+        name = name_of(m.topic)
+        run = self.runs.get(name, 0)
+        if run < tolerance:
+            self.runs[name] = run + 1
+            return 0
+        if not self.reported:
+            self.reported = True
+            self.board.overloaded.append(self)
+        return 1
+
+    cdef void forget_first(self, JobQueue* lane) noexcept:
+        cdef Job job = jobs_pop(lane)
+        self.queued -= 1
+        self.queued_bytes -= job.message.size
+        message_drop(job.message)
+        Py_XDECREF(<PyObject*>job.note)
+
+    cdef void hold_back(self, Message* m):
+        """Stops reading from the publisher of what this session cannot take, for a bounded while."""
+        if m.source == NULL:
+            return
+        cdef Link source = <Link>m.source
+        if self.holding is None:
+            self.holding = []
+            self.held_since_ns = self.board.now_ns
+            self.board.held.append(self)
+        if source is self.link or source.closing or source in self.holding:
+            return
+        self.holding.append(source)
+        source.hold()
+
+    cdef void pump(self) noexcept:
+        """Moves on what waits, smallest key first, as far as the socket and the window allow."""
+        cdef Job job
+        cdef int i, best
+        self.pumping = False
+        if self.link is None or not self.link.writable:
+            return
+        if self.resend != self.tail:
+            self.send_again()
+        while self.queued and self.link.out.len < OUT_HIGH and self.resend == self.tail:
+            best = -1
+            for i in range(LANES):
+                if self.lanes[i].len == 0 or (i & 1 and not self.window_open()):
+                    continue
+                if best < 0 or job_before(&self.lanes[i].jobs[0], &self.lanes[best].jobs[0]):
+                    best = i
+            if best < 0:
+                break
+            job = jobs_pop(&self.lanes[best])
+            self.queued -= 1
+            self.queued_bytes -= job.message.size
+            self.send(job.message, job.tag & 3, job.tag >> 2, <PyObject*>job.note)
+            message_drop(job.message)
+            Py_XDECREF(<PyObject*>job.note)
+        if self.holding is not None and self.queued * 2 < self.queue_messages_max:
+            self.release_publishers()
+        if self.queued == 0:
+            self.impatient = False
+            for i in range(LANES):
+                if self.lanes[i].cap > 64:
+                    free(self.lanes[i].jobs)
+                    self.lanes[i].jobs = NULL
+                    self.lanes[i].cap = 0
+
+    cdef void send_again(self) noexcept:
+        """After a reconnect: every unacknowledged packet in its order, with its own identifier."""
+        cdef Flight* flight
+        cdef uint16_t packet_id
+        while self.resend != self.tail and self.link.out.len < OUT_HIGH:
+            flight = &self.flights[self.resend & (self.flights_cap - 1)]
+            packet_id = self.resend % PACKET_IDS + 1
+            if flight.stage == AWAITS_PUBCOMP:
+                self.link.put_ack(PUBREL, packet_id, 0)
+            elif flight.stage != DONE and not self.link.put_publish(
+                    flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
+                    flight.bits | DUP, flight.ids):
+                self.land(flight)
+            self.resend += 1
+
+    # What the client says of what was sent to it
+
+    cdef Flight* flight_of(self, uint16_t packet_id) noexcept:
+        cdef uint64_t offset = (<uint64_t>packet_id - 1 + PACKET_IDS - self.head % PACKET_IDS) % PACKET_IDS
+        cdef Flight* flight
+        if packet_id == 0 or offset >= self.tail - self.head:
+            return NULL
+        flight = &self.flights[(self.head + offset) & (self.flights_cap - 1)]
+        return NULL if flight.stage == DONE else flight
+
+    cdef void land(self, Flight* flight) noexcept:
+        """The delivery of one message is over: its identifier is free again."""
+        if flight.stage != DONE:
+            self.in_flight -= 1
+        if flight.message != NULL:
+            message_drop(flight.message)
+            flight.message = NULL
+        Py_XDECREF(flight.ids)
+        flight.ids = NULL
+        flight.stage = DONE
+
+    cdef void acked(self, uint16_t packet_id) noexcept:
+        """PUBACK. One for an unknown identifier is a late repetition and means nothing."""
+        cdef Flight* flight = self.flight_of(packet_id)
+        if flight != NULL and flight.stage == AWAITS_PUBACK:
+            self.land(flight)
+            self._advance()
+
+    cdef bint received_by_client(self, uint16_t packet_id, uint8_t reason) noexcept:
+        """PUBREC. Returns 0 when no such message is on its way."""
+        cdef Flight* flight = self.flight_of(packet_id)
+        if flight == NULL or flight.stage == AWAITS_PUBACK:
+            return 0
+        if reason >= 0x80:
+            self.land(flight)
+            self._advance()
+        elif flight.stage == AWAITS_PUBREC:
+            message_drop(flight.message)
+            flight.message = NULL
+            flight.stage = AWAITS_PUBCOMP
+        return 1
+
+    cdef bint receive(self, uint16_t packet_id) except 0:
+        """A QoS 2 message came in: until PUBREL its identifier marks repetitions."""
+        if self.received is None:
+            self.received = set()
+        self.received.add(packet_id)
+        return 1
+
+    cdef void completed(self, uint16_t packet_id) noexcept:
+        """PUBCOMP."""
+        cdef Flight* flight = self.flight_of(packet_id)
+        if flight != NULL and flight.stage == AWAITS_PUBCOMP:
+            self.land(flight)
+            self._advance()
+
+    cdef void _advance(self) noexcept:
+        while self.head != self.tail and self.flights[self.head & (self.flights_cap - 1)].stage == DONE:
+            self.head += 1
+        if self.head == self.tail and self.flights_cap > 64:
+            free(self.flights)
+            self.flights = NULL
+            self.flights_cap = 0
+        if self.resend - self.head > self.tail - self.head:
+            self.resend = self.head
+        if self.queued:
+            self.want_pump()

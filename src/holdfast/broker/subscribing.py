@@ -1,0 +1,172 @@
+"""SUBSCRIBE and UNSUBSCRIBE: filters, shared groups, requirements, retained messages.
+
+Laws:
+- every filter of a packet gets its own answer; what is refused changes nothing
+- a requirement that cannot be kept is refused with the words that say what could be
+- SUBACK goes out before any message of the subscription
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from holdfast.broker.connection import Connection
+from holdfast.broker.session import Session
+from holdfast.broker.subscriptions import Subscription
+from holdfast.contract.admission import admit_requirement
+from holdfast.errors import PeerError
+from holdfast.mqtt.codec import encode
+from holdfast.mqtt.packets import Properties, Suback, Subscribe, Unsuback, Unsubscribe
+from holdfast.mqtt.packets import Subscription as Wanted
+from holdfast.mqtt.reasons import Reason
+from holdfast.mqtt.topics import levels, split_shared
+from holdfast.units import parse_duration
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+
+DEADLINE_PROPERTY = "hf-deadline"
+LOSS_PROPERTY = "hf-loss"
+RETAIN_ALWAYS, RETAIN_IF_NEW = 0, 1
+FAILURE_BEFORE_MQTT_5 = 0x80
+
+
+class Requirement(Struct, frozen=True):
+    """What a subscriber asks of the topics it subscribes to; None: whatever their contracts say."""
+
+    deadline_ns: int | None = None
+    loss_tolerance: int | None = None
+
+
+class Subscribing:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def subscribe(self, connection: Connection, packet: Subscribe) -> None:
+        session = connection.session
+        assert session is not None
+        reasons: list[int] = []
+        texts: list[str] = []
+        made: list[tuple[Subscription, bool]] = []
+        for wanted in packet.subscriptions:
+            try:
+                made.append(self._subscribe_one(session, wanted, packet))
+                reasons.append(wanted.qos)
+            except PeerError as error:
+                reasons.append(error.reason if connection.version == 5 else FAILURE_BEFORE_MQTT_5)
+                texts.append(f"{wanted.filter}: {error.text}")
+                self.broker.count_refusal(error.reason, error.text)
+        properties = Properties()
+        if texts and connection.state.problem_info:
+            properties.reason_string = "; ".join(texts)[:1000]
+        answer = Suback(packet_id=packet.packet_id, reasons=reasons, properties=properties)
+        if not connection.send(encode(answer, connection.version)):
+            connection.send(encode(Suback(packet_id=packet.packet_id, reasons=reasons), connection.version))
+        for subscription, fresh in made:
+            self._send_retained(subscription, fresh)
+
+    def _subscribe_one(
+        self, session: Session, wanted: Wanted, packet: Subscribe
+    ) -> tuple[Subscription, bool]:
+        broker = self.broker
+        group, filter = split_shared(wanted.filter)
+        if levels(filter) > broker.limits.topic_levels_max:
+            raise PeerError(
+                Reason.TOPIC_FILTER_INVALID, f"a filter has up to {broker.limits.topic_levels_max} levels"
+            )
+        most = broker.limits.subscriptions_per_session_max
+        if wanted.filter not in session.subscriptions and len(session.subscriptions) >= most:
+            raise PeerError(Reason.QUOTA_EXCEEDED, f"a session has up to {most} subscriptions")
+        requirement = self._requirement(packet.properties)
+        self._admit(filter.encode(), requirement)
+        identifiers = packet.properties.subscription_ids
+        subscription = Subscription(
+            session,
+            filter.encode(),
+            group=group,
+            qos=wanted.qos,
+            no_local=wanted.no_local,
+            retain_as_published=wanted.retain_as_published,
+            retain_handling=wanted.retain_handling,
+            identifier=identifiers[0] if identifiers else 0,
+            deadline_ns=requirement.deadline_ns or 0,
+            loss=-1 if requirement.loss_tolerance is None else requirement.loss_tolerance,
+            since=broker.core.number + 1,
+        )
+        before = session.subscriptions.get(wanted.filter)
+        if before is not None:
+            subscription.since = before.since
+        session.subscriptions[wanted.filter] = subscription
+        broker.core.tree.add(subscription)
+        broker.core.topics.forget_routes(subscription.filter)
+        return subscription, before is None
+
+    def _requirement(self, properties: Properties) -> Requirement:
+        deadline_ns: int | None = None
+        loss: int | None = None
+        for name, value in properties.user:
+            try:
+                if name == DEADLINE_PROPERTY:
+                    deadline_ns = parse_duration(value)
+                    if deadline_ns <= 0:
+                        raise ValueError("a deadline is longer than 0")
+                elif name == LOSS_PROPERTY and value != "unlimited":
+                    loss = int(value)
+                    if not 0 <= loss < 2**31:
+                        raise ValueError("a loss tolerance is a whole number of at least 0, or unlimited")
+            except ValueError as error:
+                raise PeerError(
+                    Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"{name} = {value!r}: {error}"
+                ) from error
+        return Requirement(deadline_ns, loss)
+
+    def _admit(self, filter: bytes, requirement: Requirement) -> None:
+        """Proves that what the subscriber asks can be kept for every contract its filter touches."""
+        if requirement == Requirement():
+            return
+        index = self.broker.contracts
+        for contract in index.touched_by(filter):
+            admission = admit_requirement(
+                contract,
+                index.book.deployment,
+                deadline_ns=requirement.deadline_ns,
+                loss_tolerance=requirement.loss_tolerance,
+            )
+            if not admission.admitted:
+                raise PeerError(
+                    Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"contract {contract.name!r}: {admission.reason}"
+                )
+
+    def _send_retained(self, subscription: Subscription, fresh: bool) -> None:
+        handling = subscription.retain_handling
+        if subscription.group is not None or not (
+            handling == RETAIN_ALWAYS or (handling == RETAIN_IF_NEW and fresh)
+        ):
+            return
+        for name in list(self.broker.retained_names.matching(subscription.filter)):
+            self.broker.core.offer_retained(name, subscription)
+
+    def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
+        session = connection.session
+        assert session is not None
+        reasons = [
+            Reason.SUCCESS if self._drop(session, filter) else Reason.NO_SUBSCRIPTION_EXISTED
+            for filter in packet.filters
+        ]
+        connection.send(
+            encode(Unsuback(packet_id=packet.packet_id, reasons=list(reasons)), connection.version)
+        )
+
+    def _drop(self, session: Session, wanted: str) -> bool:
+        subscription: Subscription | None = session.subscriptions.pop(wanted, None)
+        if subscription is None:
+            return False
+        self.broker.core.tree.remove(session, subscription.filter, subscription.group)
+        self.broker.core.topics.forget_routes(subscription.filter)
+        return True
+
+    def drop_all(self, session: Session) -> None:
+        for wanted in list(session.subscriptions):
+            self._drop(session, wanted)

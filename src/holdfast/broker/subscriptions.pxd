@@ -1,0 +1,45 @@
+# Who wants which topics: a tree of topic levels.
+#
+# Laws:
+#   matching visits only nodes whose levels agree with the topic: unrelated subscriptions cost nothing
+#   a client stands at one node at most once; a node that nobody needs is removed
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from holdfast.broker.session cimport Session
+
+
+cdef class Subscription:
+    cdef readonly Session session
+    cdef readonly bytes filter
+    cdef readonly str group             # of a shared subscription, else None
+    cdef readonly uint8_t qos
+    cdef readonly uint8_t flags         # RouteFlag
+    cdef readonly uint8_t retain_handling
+    cdef readonly uint32_t identifier
+    cdef readonly bytes ids             # the identifier as a property, or None
+    cdef readonly int64_t deadline_ns   # what this subscriber asks for; 0: nothing
+    cdef readonly int64_t loss          # what this subscriber asks for; -1: nothing
+    cdef public uint64_t since
+
+
+cdef class SharedGroup:
+    cdef readonly str name
+    cdef readonly list members
+    cdef size_t turn
+    cdef Subscription pick(self)
+
+
+cdef class Node:
+    cdef dict children
+    cdef Node any_level
+    cdef dict here, below                  # session -> Subscription; `below` is for a filter ending in '#'
+    cdef dict shared_here, shared_below    # group -> SharedGroup
+    cdef bint is_idle(self)
+
+
+cdef class SubscriptionTree:
+    cdef Node root
+    cdef readonly size_t count
+    cdef list match(self, bytes topic)
+    cdef void _walk(self, Node node, list levels, Py_ssize_t at, list found) except *

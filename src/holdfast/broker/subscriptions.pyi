@@ -1,0 +1,42 @@
+from holdfast.broker.session import Session
+
+def encode_identifier(identifier: int) -> bytes: ...
+
+class Subscription:
+    session: Session
+    filter: bytes
+    group: str | None
+    qos: int
+    flags: int
+    retain_handling: int
+    identifier: int
+    ids: bytes | None
+    deadline_ns: int
+    loss: int
+    since: int
+    def __init__(
+        self,
+        session: Session,
+        filter: bytes,
+        *,
+        group: str | None = None,
+        qos: int = 0,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+        identifier: int = 0,
+        deadline_ns: int = 0,
+        loss: int = -1,
+        since: int = 0,
+    ) -> None: ...
+
+class SharedGroup:
+    name: str
+    members: list[Subscription]
+
+class SubscriptionTree:
+    count: int
+    def __len__(self) -> int: ...
+    def add(self, subscription: Subscription) -> bool: ...
+    def remove(self, session: Session, filter: bytes, group: str | None = None) -> bool: ...
+    def matching(self, topic: bytes) -> list[Subscription | SharedGroup]: ...

@@ -1,0 +1,56 @@
+"""What the broker says about itself under $SYS, retained, every few seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.mqtt.packets import Publish
+from holdfast.units import S
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+
+PERIOD_NS = 10 * S
+VERSION = "holdfast 0.1.0"
+NOT_IN_A_LEVEL = str.maketrans("/+#", "___")
+
+
+class SystemTopics:
+    def __init__(self, broker: Broker, now_ns: int) -> None:
+        self.broker = broker
+        self.started_ns = now_ns
+        broker.timers.at(now_ns, self.publish)
+
+    def publish(self, now_ns: int) -> None:
+        for name, value in self.values(now_ns).items():
+            self.broker.publish(
+                Publish(topic=f"$SYS/broker/{name}", payload=str(value).encode(), retain=True)
+            )
+        self.broker.timers.at(now_ns + PERIOD_NS, self.publish)
+
+    def values(self, now_ns: int) -> dict[str, int | str]:
+        broker, core = self.broker, self.broker.core
+        connected = sum(1 for connection in broker.connections if connection.session is not None)
+        values: dict[str, int | str] = {
+            "version": VERSION,
+            "uptime": f"{(now_ns - self.started_ns) // S} seconds",
+            "clients/connected": connected,
+            "clients/total": len(broker.clients.sessions),
+            "subscriptions/count": len(core.tree),
+            "retained messages/count": core.retained_count,
+            "messages/received": core.messages_received,
+            "messages/sent": core.board.messages_sent,
+            "messages/stored": core.messages_held,
+            "messages/dropped": core.board.messages_dropped,
+            "bytes/received": core.bytes_received,
+            "bytes/sent": core.board.bytes_sent,
+            "jobs/waiting": core.jobs_waiting,
+            "topics/count": core.topics.count,
+        }
+        for terms in broker.contracts.all:
+            base = f"contract/{terms.name.translate(NOT_IN_A_LEVEL)}"
+            values[f"{base}/published"] = terms.published
+            values[f"{base}/delivered"] = terms.delivered
+            values[f"{base}/late"] = terms.late
+            values[f"{base}/dropped"] = terms.dropped
+        return values

@@ -1,0 +1,26 @@
+# What a contract means to the running broker: the numbers a message is scheduled by, and what happened to them.
+
+from libc.stdint cimport int64_t, uint64_t
+
+cdef enum PolicyKind:
+    EDF
+    FCFS
+    FIXED_PRIORITY
+    LEAST_LAXITY
+    MAXIMUM_URGENCY
+
+
+cdef class Terms:
+    cdef readonly object contract
+    cdef readonly str name
+    cdef readonly int64_t deadline_ns       # D, end to end
+    cdef readonly int64_t to_broker_ns      # the way from the publisher, where no stamp tells
+    cdef readonly int64_t to_subscriber_ns  # the way to the subscriber, a lower bound
+    cdef readonly int64_t loss_tolerance    # -1: unlimited
+    cdef readonly uint64_t priority         # smaller goes first
+    cdef readonly int64_t job_ns            # what one dispatch costs, for the laxity policies
+    cdef public uint64_t published, delivered, late, dropped, expired
+
+
+cdef uint64_t schedule_key(PolicyKind policy, Terms terms, int64_t deadline_ns, uint64_t number,
+                           uint64_t routes) noexcept

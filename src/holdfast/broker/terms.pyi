@@ -1,0 +1,30 @@
+from typing import Any
+
+POLICIES: dict[str, int]
+
+class Terms:
+    contract: Any
+    name: str
+    deadline_ns: int
+    to_broker_ns: int
+    to_subscriber_ns: int
+    loss_tolerance: int
+    priority: int
+    job_ns: int
+    published: int
+    delivered: int
+    late: int
+    dropped: int
+    expired: int
+    def __init__(
+        self,
+        contract: Any,
+        *,
+        name: str,
+        deadline_ns: int,
+        to_broker_ns: int,
+        to_subscriber_ns: int,
+        loss_tolerance: int | None,
+        priority: int,
+        job_ns: int,
+    ) -> None: ...

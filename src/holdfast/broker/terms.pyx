@@ -1,0 +1,44 @@
+"""Terms of a contract, and the keys that the scheduling policies give to jobs.
+
+Every policy is one number, given when the job is made; the queue serves the smallest first, equal ones in the
+order of their arrival. Laxity needs no clock: at any instant all waiting jobs share the same "now", so the order
+of deadline - now - cost is the order of deadline - cost.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+
+POLICIES = {
+    "edf": EDF,
+    "fcfs": FCFS,
+    "fixed-priority": FIXED_PRIORITY,
+    "least-laxity": LEAST_LAXITY,
+    "maximum-urgency": MAXIMUM_URGENCY,
+}
+
+
+cdef class Terms:
+    def __init__(self, contract, *, name: str, deadline_ns: int, to_broker_ns: int, to_subscriber_ns: int,
+                 loss_tolerance: int | None, priority: int, job_ns: int) -> None:
+        self.contract = contract
+        self.name = name
+        self.deadline_ns = deadline_ns
+        self.to_broker_ns = to_broker_ns
+        self.to_subscriber_ns = to_subscriber_ns
+        self.loss_tolerance = -1 if loss_tolerance is None else loss_tolerance
+        self.priority = priority
+        self.job_ns = job_ns
+
+
+cdef uint64_t schedule_key(PolicyKind policy, Terms terms, int64_t deadline_ns, uint64_t number,
+                           uint64_t routes) noexcept:
+    cdef uint64_t laxity
+    if policy == EDF:
+        return <uint64_t>deadline_ns
+    if policy == FCFS:
+        return number
+    if policy == FIXED_PRIORITY:
+        return terms.priority
+    laxity = <uint64_t>(deadline_ns - terms.job_ns * <int64_t>routes)
+    if policy == MAXIMUM_URGENCY and terms.loss_tolerance < 0:
+        return laxity | (1ULL << 62)
+    return laxity

@@ -1,0 +1,37 @@
+"""What is to happen when, in the broker's own time.
+
+Law: a timer fires at the first run() at or after its time, in order of time, equal ones as they were set.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+FIRED_MAX = 256  # in one run: a thousand expiring sessions must not hold up a message
+
+
+class Timers:
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def at(self, due_ns: int, action: Callable[..., None], *arguments: Any) -> None:
+        """`action(*arguments, now_ns)` at that time. It decides itself whether it still applies."""
+        self._number += 1
+        heapq.heappush(self._heap, (due_ns, self._number, action, arguments))
+
+    @property
+    def next_ns(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def run(self, now_ns: int) -> None:
+        for _ in range(FIRED_MAX):
+            if not self._heap or self._heap[0][0] > now_ns:
+                return
+            _, _, action, arguments = heapq.heappop(self._heap)
+            action(*arguments, now_ns)

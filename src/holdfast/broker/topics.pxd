@@ -1,0 +1,41 @@
+# Every topic the broker has seen lately: found by its bytes, with its contract and its routes remembered.
+#
+# Laws:
+#   a topic's routes and terms may be used only while its stamp equals current_stamp(); otherwise refresh first
+#   a topic that anything points to (pins, a retained message) is never thrown out
+#   the table never holds more than topics_max topics
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from holdfast.broker.message cimport Topic
+
+cdef enum:
+    ROOTS = 4096    # generation counters, one for each hash of a first level
+
+
+cdef class TopicTable:
+    cdef uint64_t* slots        # topic pointer in the low 48 bits, top of its hash above
+    cdef size_t mask
+    cdef readonly size_t count
+    cdef readonly size_t topics_max
+    cdef size_t hand
+    cdef uint64_t seed
+    cdef uint64_t everywhere
+    cdef uint64_t generation[ROOTS]
+
+    cdef Topic* find(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept
+    cdef Topic* add(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept
+    cdef bint _grow(self) noexcept
+    cdef bint _evict_one(self) noexcept
+    cdef void _remove_slot(self, size_t at) noexcept
+    cdef uint64_t hash_of(self, const uint8_t* text, uint32_t size) noexcept
+
+    cdef inline uint64_t current_stamp(self, Topic* topic) noexcept:
+        return self.everywhere + self.generation[topic.root]
+
+    cdef inline void prefetch(self, uint64_t hash) noexcept:
+        __builtin_prefetch(&self.slots[hash & self.mask])
+
+
+cdef extern from *:
+    void __builtin_prefetch(const void*) noexcept nogil

@@ -1,0 +1,191 @@
+"""The topic table: open addressing over topics that carry their own names."""
+
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+from holdfast.broker.message cimport Message, Topic, message_drop, topic_free
+
+cdef extern from *:
+    """
+    static inline unsigned long long holdfast_fold(unsigned long long a, unsigned long long b) {
+        unsigned __int128 product = (unsigned __int128)a * b;
+        return (unsigned long long)product ^ (unsigned long long)(product >> 64);
+    }
+    """
+    uint64_t holdfast_fold(uint64_t a, uint64_t b) noexcept nogil
+
+cdef uint64_t POINTER = 0x0000FFFFFFFFFFFFULL
+cdef uint64_t K0 = 0x9E3779B97F4A7C15ULL
+cdef uint64_t K1 = 0xD1B54A32D192ED03ULL
+
+
+cdef inline Topic* topic_in(uint64_t slot) noexcept nogil:
+    return <Topic*><uintptr_t>(slot & POINTER)
+
+
+cdef inline uint64_t slot_for(Topic* topic) noexcept nogil:
+    return <uint64_t><uintptr_t>topic | (topic.hash & ~POINTER)
+
+
+cdef class TopicTable:
+    def __cinit__(self, size_t topics_max, uint64_t seed) -> None:
+        self.topics_max = topics_max
+        self.seed = seed | 1
+        self.everywhere = 1
+        self.mask = 1023
+        self.slots = <uint64_t*>calloc(self.mask + 1, sizeof(uint64_t))
+        if self.slots == NULL:
+            raise MemoryError
+
+    def __dealloc__(self) -> None:
+        cdef size_t i
+        cdef Topic* topic
+        if self.slots == NULL:
+            return
+        for i in range(self.mask + 1):
+            topic = topic_in(self.slots[i])
+            if topic == NULL:
+                continue
+            topic.pins += 1
+            if topic.retained != NULL:
+                message_drop(topic.retained)
+                topic.retained = NULL
+            topic.pins -= 1
+            if topic.pins == 0:
+                topic_free(topic)
+            else:
+                topic.orphan = 1
+        free(self.slots)
+
+    def __len__(self) -> int:
+        return self.count
+
+    cdef uint64_t hash_of(self, const uint8_t* text, uint32_t size) noexcept:
+        cdef uint64_t h = self.seed ^ size
+        cdef uint64_t word = 0
+        while size >= 8:
+            memcpy(&word, text, 8)
+            h = holdfast_fold(h ^ word, K0)
+            text += 8
+            size -= 8
+        if size:
+            word = 0
+            memcpy(&word, text, size)
+            h = holdfast_fold(h ^ word, K1)
+        return holdfast_fold(h ^ self.seed, K1)
+
+    cdef Topic* find(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept:
+        cdef size_t at = hash & self.mask
+        cdef uint64_t slot
+        cdef Topic* topic
+        while True:
+            slot = self.slots[at]
+            if slot == 0:
+                return NULL
+            if (slot ^ hash) & ~POINTER == 0:
+                topic = topic_in(slot)
+                if topic.hash == hash and topic.size == size and memcmp(topic.text, text, size) == 0:
+                    topic.used = 1
+                    return topic
+            at = (at + 1) & self.mask
+
+    cdef Topic* add(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept:
+        """A topic that find() did not have; NULL when the table is full of topics in use, or memory is gone."""
+        cdef Topic* topic
+        cdef size_t at
+        cdef const uint8_t* slash
+        if self.count >= self.topics_max and not self._evict_one():
+            return NULL
+        if self.count * 2 > self.mask and not self._grow():
+            return NULL
+        topic = <Topic*>malloc(sizeof(Topic) + size)
+        if topic == NULL:
+            return NULL
+        memset(topic, 0, sizeof(Topic))
+        topic.hash = hash
+        topic.size = size
+        topic.used = 1
+        topic.routes = &topic.nearest
+        memcpy(topic.text, text, size)
+        slash = <const uint8_t*>memchr(text, 0x2F, size)
+        topic.root = self.hash_of(text, size if slash == NULL else <uint32_t>(slash - text)) & (ROOTS - 1)
+        at = hash & self.mask
+        while self.slots[at] != 0:
+            at = (at + 1) & self.mask
+        self.slots[at] = slot_for(topic)
+        self.count += 1
+        return topic
+
+    cdef bint _grow(self) noexcept:
+        cdef size_t mask = self.mask * 2 + 1
+        cdef uint64_t* slots = <uint64_t*>calloc(mask + 1, sizeof(uint64_t))
+        cdef size_t i, at
+        if slots == NULL:
+            return 0
+        for i in range(self.mask + 1):
+            if self.slots[i] == 0:
+                continue
+            at = topic_in(self.slots[i]).hash & mask
+            while slots[at] != 0:
+                at = (at + 1) & mask
+            slots[at] = self.slots[i]
+        free(self.slots)
+        self.slots = slots
+        self.mask = mask
+        self.hand = 0
+        return 1
+
+    cdef bint _evict_one(self) noexcept:
+        """Throws out one topic that nothing points to, the clock algorithm's choice; looks a bounded way."""
+        cdef size_t looked = 0
+        cdef Topic* topic
+        while looked < 4096:
+            looked += 1
+            self.hand = (self.hand + 1) & self.mask
+            topic = topic_in(self.slots[self.hand])
+            if topic == NULL or topic.pins or topic.retained != NULL:
+                continue
+            if topic.used:
+                topic.used = 0
+                continue
+            self._remove_slot(self.hand)
+            self.count -= 1
+            topic_free(topic)
+            return 1
+        return 0
+
+    cdef void _remove_slot(self, size_t at) noexcept:
+        """Empties a slot and moves back those behind it that were displaced by it."""
+        cdef size_t hole = at
+        cdef size_t home
+        while True:
+            at = (at + 1) & self.mask
+            if self.slots[at] == 0:
+                break
+            home = topic_in(self.slots[at]).hash & self.mask
+            if ((at - home) & self.mask) >= ((at - hole) & self.mask):
+                self.slots[hole] = self.slots[at]
+                hole = at
+        self.slots[hole] = 0
+
+    def forget_routes(self, bytes filter not None) -> None:
+        """A subscription with this filter came, went or changed: the topics it may match look again."""
+        cdef const uint8_t* text = <const uint8_t*>(<char*>filter)
+        cdef uint32_t size = len(filter)
+        cdef const uint8_t* slash = <const uint8_t*>memchr(text, 0x2F, size)
+        cdef uint32_t first = size if slash == NULL else <uint32_t>(slash - text)
+        cdef Topic* topic
+        if b"+" not in filter and b"#" not in filter:
+            topic = self.find(text, size, self.hash_of(text, size))
+            if topic != NULL:
+                topic.stamp = 0
+        elif first == 1 and (text[0] == 0x2B or text[0] == 0x23):
+            self.everywhere += 1
+        else:
+            self.generation[self.hash_of(text, first) & (ROOTS - 1)] += 1
+
+    def forget_everything(self) -> None:
+        """The contracts changed: every topic looks again."""
+        self.everywhere += 1

@@ -1,0 +1,141 @@
+"""`holdfast plan`: what becomes of every contract of a file, as a table or as JSON.
+
+Exit code 0 if every contract is admitted, 1 if one is refused, 2 if the file is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.units import format_duration, ms_of
+
+if TYPE_CHECKING:
+    from holdfast.contract.admission import Admission
+    from holdfast.contract.model import Contract, ContractBook
+    from holdfast.contract.plan import Plan
+
+PIPE_COLUMNS = 160
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The contract file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Check a contract file: which promises can be kept, what is replicated for them, and does the load fit.
+
+    replicated_fraction is the share of topics (each contract weighs its count) that are replicated.
+    D_d and D_r are how long after a message's arrival it must be dispatched and copied to the backup.
+
+    Exits with 1 if a contract is refused, with 2 if the file is wrong.
+    """
+    from holdfast.contract.file import load_contracts
+    from holdfast.contract.plan import make_plan
+
+    book = load_contracts(file)
+    result = make_plan(book)
+    if as_json:
+        print(json.dumps(as_document(book, result), indent=2, ensure_ascii=False))
+    else:
+        print_table(book, result)
+    if not result.admitted:
+        raise typer.Exit(1)
+
+
+def as_document(book: ContractBook, plan: Plan) -> dict[str, Any]:
+    """The plan as plain data; infinite is null."""
+    return {
+        "admitted": plan.admitted,
+        "contracts": [_contract_document(contract, admission) for contract, admission in plan.admissions],
+        "default": _contract_document(book.default, plan.default),
+        "order": plan.order,
+        "order_groups": [
+            {"deadline_ms": ms_of(value_ns), "names": list(names)} for value_ns, names in plan.groups
+        ],
+        "replicated_fraction": plan.replicated_fraction,
+        "utilisation": plan.load.utilisation,
+        "utilisation_max": plan.load.share,
+        "topics": sum(contract.count for contract in book.contracts),
+    }
+
+
+def _contract_document(contract: Contract, admission: Admission) -> dict[str, Any]:
+    replication_ns = admission.replication_deadline_ns
+    return {
+        "name": contract.name,
+        "dispatch_deadline_ms": ms_of(admission.dispatch_deadline_ns),
+        "replication_deadline_ms": None if replication_ns is None else ms_of(replication_ns),
+        "admitted": admission.admitted,
+        "replicate": admission.replicate,
+        "retention_min": admission.retention_min,
+        "reason": admission.reason,
+    }
+
+
+def print_table(book: ContractBook, plan: Plan) -> None:
+    """The plan for people."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("contract", "topics"):
+        table.add_column(column, overflow="fold")
+    for column in ("T", "D", "L", "N"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("to", no_wrap=True)
+    for column in ("D_d", "D_r"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("replicate", "admitted"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for contract, admission in (*plan.admissions, (book.default, plan.default)):
+        style = "" if admission.admitted else "bold red"
+        table.add_row(*(Text(cell) for cell in _row(contract, admission)), style=style)
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_COLUMNS)
+    console.print(table)
+    console.print(Text(summary(plan), style="green" if plan.admitted else "bold red"))
+    sys.stdout.flush()
+
+
+def _row(contract: Contract, admission: Admission) -> tuple[str, ...]:
+    expected = f"{contract.count} × " if contract.count > 1 else ""
+    return (
+        contract.name,
+        expected + ", ".join(contract.topics),
+        _or_infinite(contract.period_ns),
+        format_duration(contract.deadline_ns),
+        "∞" if contract.loss_tolerance is None else str(contract.loss_tolerance),
+        str(contract.retention),
+        contract.destination,
+        format_duration(admission.dispatch_deadline_ns),
+        _or_infinite(admission.replication_deadline_ns),
+        "yes" if admission.replicate else "no",
+        "yes" if admission.admitted else "NO",
+        admission.reason,
+    )
+
+
+def _or_infinite(ns: int | None) -> str:
+    return "∞" if ns is None else format_duration(ns)
+
+
+def summary(plan: Plan) -> str:
+    """One line: how many contracts are kept, how much is replicated, how much of a core it takes."""
+    answers = [plan.default, *(admission for _, admission in plan.admissions)]
+    refused = sum(not admission.admitted for admission in answers)
+    admitted = sum(admission.admitted for _, admission in plan.admissions)
+    verdict = f"{refused} REFUSED, " if refused else ""
+    return (
+        f"{verdict}{admitted} of {len(plan.admissions)} contracts admitted; "
+        f"{plan.replicated_fraction:.1%} of topics replicated; "
+        f"{plan.load.utilisation:.1%} of a core needed, {plan.load.share:.1%} may be used"
+    )

@@ -1,0 +1,398 @@
+"""Configuration files become frozen, validated objects, or one ConfigError that lists every problem.
+
+- A file is read whole: each problem names its field, what was found, what was expected and what would do.
+- A name in a file is the field's name without `_ns`; unknown names are problems, never ignored.
+- An object is checked when it is made, from a file or in code: a `Checked` that exists is valid.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from holdfast.errors import ConfigError, Problem
+from holdfast.units import DURATION_NS_MAX, MS, S, parse_duration
+
+FILE_BYTES_MAX = 16 * 1024 * 1024
+SHOWN_CHARS_MAX = 60
+INT_MAX = 2**53
+
+C = TypeVar("C", bound="Checked")
+
+
+# -- readers: how one value of a file is read, and what to say when it does not fit --------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Attached to a field with Annotated. `decode` and `check` raise ValueError, saying why if it helps."""
+
+    expected: str
+    example: str
+    decode: Callable[[Any], Any]
+    check: Callable[[Any], None]
+
+    def read(self, found: object) -> Any:
+        value = self.decode(found)
+        self.check(value)
+        return value
+
+
+def _in_range(low: int, high: int, optional: bool) -> Callable[[int | None], None]:
+    def check(value: int | None) -> None:
+        if value is None and optional:
+            return
+        if value is None or not low <= value <= high:
+            raise ValueError
+
+    return check
+
+
+def whole(low: int, high: int, example: int, infinite: str = "", optional: bool = False) -> Reader:
+    """A whole number from `low` to `high`; `infinite` is the word that stands for no bound (None inside).
+
+    `optional` lets a file leave it out, which is None inside.
+    """
+
+    def decode(found: object) -> int | None:
+        if infinite and found == infinite:
+            return None
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise ValueError
+        return found
+
+    bounds = f"from {low} to {high}" if high < INT_MAX else f"of at least {low}"
+    word = f' or "{infinite}"' if infinite else ""
+    check = _in_range(low, high, optional=optional or bool(infinite))
+    return Reader(f"a whole number {bounds}{word}", str(example), decode, check)
+
+
+def duration(low_ns: Literal[0, 1], example: str, infinite: str = "", optional: bool = False) -> Reader:
+    """Text such as "50ms", nanoseconds inside; `infinite` and `optional` as for a whole number."""
+
+    def decode(found: object) -> int | None:
+        if infinite and found == infinite:
+            return None
+        if not isinstance(found, str):
+            raise ValueError
+        return parse_duration(found)
+
+    word = f' or "{infinite}"' if infinite else ""
+    longer = " longer than 0" if low_ns else ""
+    check = _in_range(low_ns, DURATION_NS_MAX, optional=optional or bool(infinite))
+    return Reader(f"a duration{longer}{word}", f'"{example}"', decode, check)
+
+
+def fraction_ppm(example: str) -> Reader:
+    """A number above 0 and at most 1, millionths inside."""
+
+    def decode(found: object) -> int:
+        if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found <= 1:
+            raise ValueError
+        return round(found * 1_000_000)
+
+    return Reader("a number above 0 and at most 1", example, decode, _in_range(1, 1_000_000, optional=False))
+
+
+def text(chars_max: int, example: str) -> Reader:
+    """Text that is not empty."""
+
+    def decode(found: object) -> str:
+        if not isinstance(found, str):
+            raise ValueError
+        return found
+
+    def check(value: str) -> None:
+        if not 1 <= len(value) <= chars_max or not value.isprintable():
+            raise ValueError
+
+    return Reader(f"printable text of 1 to {chars_max} characters", json.dumps(example), decode, check)
+
+
+# -- objects that check themselves ---------------------------------------------------------------------------
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration object. Making one that is not valid raises ConfigError with all its problems."""
+
+    def relations(self) -> Iterable[Problem]:
+        """What is wrong between fields that are each right by themselves."""
+        return ()
+
+    def __post_init__(self) -> None:
+        problems = list(self._field_problems()) or list(self.relations())
+        if problems:
+            raise ConfigError(type(self).__name__, problems)
+
+    def _field_problems(self) -> Iterator[Problem]:
+        for field in _fields(type(self)):
+            if field.reader is None:
+                continue
+            value = getattr(self, field.attribute)
+            try:
+                field.reader.check(value)
+            except ValueError as error:
+                yield Problem(field.key, _unfit(value, str(error), field.reader, field.key))
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    attribute: str
+    key: str
+    hint: Any
+    reader: Reader | None
+    required: bool
+
+
+@cache
+def _fields(struct: type[Checked]) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(field.name, field.encode_name, field.type, _reader_of(field.type), field.required)
+        for field in msgspec.structs.fields(struct)
+    )
+
+
+def _reader_of(hint: Any) -> Reader | None:
+    found = (extra for extra in get_args(hint)[1:] if isinstance(extra, Reader))
+    return next(found, None) if get_origin(hint) is Annotated else None
+
+
+def named(key: str, default: Any) -> Any:
+    """A field whose name in files is `key`."""
+    return msgspec.field(name=key, default=default)
+
+
+# -- words for problems --------------------------------------------------------------------------------------
+
+
+def _show(found: object) -> str:
+    if isinstance(found, dict):
+        return "a table"
+    if isinstance(found, list):
+        return "an array"
+    if isinstance(found, bool | str):
+        shown = json.dumps(found, ensure_ascii=False)
+        return shown if len(shown) <= SHOWN_CHARS_MAX else shown[: SHOWN_CHARS_MAX - 1] + "…"
+    return str(found)[:SHOWN_CHARS_MAX]
+
+
+def _unfit(found: object, why: str, reader: Reader, key: str, item: bool = False) -> str:
+    because = f" ({why})" if why else ""
+    example = f"[{reader.example}]" if item else reader.example
+    return f"found {_show(found)}{because}; expected {reader.expected}, for example {key} = {example}"
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key[:SHOWN_CHARS_MAX], known, n=1)
+    would_do = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+    return f"unknown name; {would_do}"
+
+
+def _join(at: str, key: str) -> str:
+    name = key if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", key) else _show(key)
+    return f"{at}.{name}" if at else name
+
+
+def _inside(at: str, path: str) -> str:
+    return f"{at}.{path}" if at and path and not path.startswith("[") else at + path
+
+
+# -- the walk: a parsed document against a type, collecting problems -----------------------------------------
+
+_BAD = object()
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def bad(self, at: str, message: str) -> object:
+        self.problems.append(Problem(at, message))
+        return _BAD
+
+    def value(self, found: object, hint: Any, at: str, key: str) -> object:
+        reader = _reader_of(hint)
+        if reader is not None:
+            return self.leaf(found, reader, at, key)
+        if get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
+            (hint,) = (part for part in get_args(hint) if part is not NoneType)
+        if isinstance(hint, type) and issubclass(hint, Checked):
+            return self.table(found, hint, at)
+        origin, parts = get_origin(hint), get_args(hint)
+        if origin is tuple and len(parts) == 2 and parts[1] is Ellipsis:
+            return self.array(found, parts[0], at, key)
+        if origin is dict:
+            return self.mapping(found, parts[1], at)
+        try:
+            return msgspec.convert(found, hint)
+        except msgspec.ValidationError as error:
+            return self.bad(at, f"found {_show(found)}; {str(error)[:1].lower()}{str(error)[1:]}")
+
+    def leaf(self, found: object, reader: Reader, at: str, key: str) -> object:
+        try:
+            return reader.read(found)
+        except ValueError as error:
+            return self.bad(at, _unfit(found, str(error), reader, key, item=at.endswith("]")))
+
+    def array(self, found: object, hint: Any, at: str, key: str) -> object:
+        if not isinstance(found, list):
+            tables = isinstance(hint, type) and issubclass(hint, Checked)
+            would_do = f"write [[{key}]]" if tables else f"write {key} = [{_show(found)}]"
+            return self.bad(at, f"found {_show(found)}; expected an array: {would_do}")
+        values = [self.item(each, hint, f"{at}[{index}]", key) for index, each in enumerate(found)]
+        return _BAD if any(value is _BAD for value in values) else tuple(values)
+
+    def item(self, found: object, hint: Any, at: str, key: str) -> object:
+        """One of an array; people find a table by its name sooner than by its number."""
+        before = len(self.problems)
+        value = self.value(found, hint, at, key)
+        if isinstance(found, dict) and isinstance(name := found.get("name"), str):
+            self.problems[before:] = [
+                Problem(each.path, f"{each.message} (in {_show(name)})") for each in self.problems[before:]
+            ]
+        return value
+
+    def mapping(self, found: object, hint: Any, at: str) -> object:
+        if not isinstance(found, dict):
+            return self.bad(at, f"found {_show(found)}; expected a table of names and values")
+        values = {key: self.value(each, hint, _join(at, key), key) for key, each in found.items()}
+        return _BAD if any(value is _BAD for value in values.values()) else values
+
+    def table(self, found: object, struct: type[Checked], at: str) -> object:
+        if not isinstance(found, dict):
+            return self.bad(at, f"found {_show(found)}; expected a table: write [{at}]")
+        before = len(self.problems)
+        fields = {field.key: field for field in _fields(struct)}
+        for key in found:
+            if key not in fields:
+                self.bad(_join(at, key), _unknown(key, list(fields)))
+        values = {}
+        for key, field in fields.items():
+            if key in found:
+                values[field.attribute] = self.value(found[key], field.hint, _join(at, key), key)
+            elif field.required:
+                self.bad(_join(at, key), self.missing(field))
+        if len(self.problems) > before:
+            return _BAD
+        try:
+            return struct(**values)
+        except ConfigError as error:
+            self.problems += [Problem(_inside(at, each.path), each.message) for each in error.problems]
+            return _BAD
+
+    @staticmethod
+    def missing(field: _Field) -> str:
+        reader, many = field.reader, ""
+        if get_origin(field.hint) is tuple:
+            reader, many = _reader_of(get_args(field.hint)[0]), "an array of "
+        if reader is None:
+            return "missing; expected a table"
+        example = f"[{reader.example}]" if many else reader.example
+        return f"missing; expected {many}{reader.expected}, for example {field.key} = {example}"
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def load(path: str | Path, struct: type[C]) -> C:
+    """The file as a `struct`, or a ConfigError with everything that is wrong with it."""
+    return loads(_read(path), struct, source=str(path))
+
+
+def loads(document: str, struct: type[C], source: str = "configuration") -> C:
+    """The same for TOML text that is already in memory."""
+    walk = _Walk()
+    made = walk.table(_parse(document, source), struct, at="")
+    if walk.problems:
+        raise ConfigError(source, walk.problems)
+    assert isinstance(made, struct)
+    return made
+
+
+def _read(path: str | Path) -> str:
+    def refuse(message: str) -> ConfigError:
+        return ConfigError(str(path), [Problem("", message)])
+
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise refuse("there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise refuse(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise refuse(f"larger than {FILE_BYTES_MAX} bytes; a configuration file is a few thousand")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise refuse(f"line {line} is not UTF-8; save the file as UTF-8 text") from None
+
+
+def _parse(document: str, source: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(document)
+    except RecursionError:
+        raise ConfigError(source, [Problem("", "arrays or tables are nested too deeply")]) from None
+    except ValueError as error:
+        match = re.fullmatch(r"(.*) \(at (line \d+, column \d+)\)", str(error), re.DOTALL)
+        at, message = (match[2], match[1]) if match else ("", str(error))
+        raise ConfigError(source, [Problem(at, f"not TOML: {message}")]) from None
+
+
+# -- limits --------------------------------------------------------------------------------------------------
+
+
+def _count(example: int, low: int = 1, high: int = INT_MAX) -> Reader:
+    return whole(low, high, example)
+
+
+class Limits(Checked, frozen=True, kw_only=True):
+    """Every bound of a broker. A client that reaches one is told so; no other client is affected."""
+
+    connections_max: Annotated[int, _count(100_000)] = 100_000
+    packet_bytes_max: Annotated[int, _count(16_777_216, 16, 268_435_460)] = 16_777_216
+    connect_timeout_ns: Annotated[int, duration(1, "10s")] = named("connect_timeout", 10 * S)
+    packet_timeout_ns: Annotated[int, duration(1, "30s")] = named("packet_timeout", 30 * S)
+    receive_max: Annotated[int, _count(1024, 1, 65_535)] = 1024
+    topic_alias_max: Annotated[int, _count(64, 0, 65_535)] = 64
+    sessions_max: Annotated[int, _count(200_000)] = 200_000
+    session_expiry_max_ns: Annotated[int | None, duration(1, "24h", infinite="never")] = named(
+        "session_expiry_max", None
+    )
+    keep_alive_max_s: Annotated[int, _count(65_535, 1, 65_535)] = 65_535
+    subscriptions_per_session_max: Annotated[int, _count(10_000)] = 10_000
+    topic_levels_max: Annotated[int, _count(128, 1, 65_536)] = 128
+    topics_max: Annotated[int, _count(1_000_000)] = 1_000_000
+    retained_messages_max: Annotated[int, _count(1_000_000)] = 1_000_000
+    retained_bytes_max: Annotated[int, _count(268_435_456)] = 268_435_456
+    queue_messages_max: Annotated[int, _count(10_000)] = 10_000
+    queue_bytes_max: Annotated[int, _count(16_777_216)] = 16_777_216
+    buffer_messages_max: Annotated[int, _count(1_000_000)] = 1_000_000
+    buffer_bytes_max: Annotated[int, _count(268_435_456)] = 268_435_456
+    slow_max_ns: Annotated[int, duration(0, "50ms")] = named("slow_max", 50 * MS)
+    slice_jobs_max: Annotated[int, _count(2000)] = 2000
+
+    def relations(self) -> Iterator[Problem]:
+        for low, high, why in (
+            ("packet_bytes_max", "queue_bytes_max", "the largest packet must fit into a subscriber's queue"),
+            ("packet_bytes_max", "retained_bytes_max", "the largest packet must fit when it is retained"),
+            ("queue_bytes_max", "buffer_bytes_max", "one session's queue is part of the buffer of all"),
+            ("queue_messages_max", "buffer_messages_max", "one session's queue is part of the buffer of all"),
+            ("connections_max", "sessions_max", "every connection has a session"),
+        ):
+            small, large = getattr(self, low), getattr(self, high)
+            if small > large:
+                yield Problem(
+                    low, f"{small} is more than {high} = {large}; {why}: lower {low} or raise {high}"
+                )

@@ -1,0 +1,61 @@
+"""What becomes of every contract of a book: the bounds, what is replicated, and whether the load fits.
+
+- A contract is refused by its bounds, or else by the load; the reason says which, and what would do.
+- A book is admitted exactly if all its contracts and its default are.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.contract.admission import Admission, admit, order_groups
+from holdfast.contract.load import Load, check_load
+from holdfast.contract.model import Contract, ContractBook
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """`admissions` stand in the order of the book's contracts; `groups` are all deadlines, equal ones together.
+
+    `replicated_fraction` is the share of topics, by `count`, of admitted contracts that are replicated.
+    """
+
+    admissions: tuple[tuple[Contract, Admission], ...]
+    default: Admission
+    groups: tuple[tuple[int, tuple[str, ...]], ...]
+    load: Load
+    replicated_fraction: float
+
+    @property
+    def admitted(self) -> bool:
+        return self.default.admitted and all(admission.admitted for _, admission in self.admissions)
+
+    @property
+    def order(self) -> list[str]:
+        return [name for _, names in self.groups for name in names]
+
+
+def make_plan(book: ContractBook) -> Plan:
+    """Judge every contract of the book, alone and together."""
+    load = check_load(book.contracts, book.deployment, book.capacity)
+    too_much = {refusal.name: refusal.reason for refusal in load.refusals}
+    admissions = []
+    for contract in book.contracts:
+        admission = admit(contract, book.deployment)
+        if contract.name in too_much:
+            admission = msgspec.structs.replace(
+                admission, admitted=False, replicate=False, reason=too_much[contract.name]
+            )
+        admissions.append((contract, admission))
+    return Plan(
+        admissions=tuple(admissions),
+        default=admit(book.default, book.deployment),
+        groups=order_groups(book.contracts, book.deployment),
+        load=load,
+        replicated_fraction=_replicated_fraction(admissions),
+    )
+
+
+def _replicated_fraction(admissions: list[tuple[Contract, Admission]]) -> float:
+    topics = sum(contract.count for contract, admission in admissions if admission.admitted)
+    replicated = sum(contract.count for contract, admission in admissions if admission.replicate)
+    return replicated / topics if topics else 0.0

@@ -1,0 +1,1 @@
+# Nothing here is visible from Python: decoder.pxd is the interface.

@@ -1,0 +1,1 @@
+# Nothing here is visible from Python: encoder.pxd is the interface.

@@ -1,0 +1,1 @@
+# Nothing here is visible from Python: fields.pxd is the interface.

@@ -1,0 +1,1 @@
+# Nothing here is visible from Python: properties.pxd is the interface.
