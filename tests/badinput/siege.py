@@ -41,6 +41,17 @@ class Attacker(Peer):
                 break
         return found
 
+    def answer(self, kind: Type, *sensible: int, seconds_max: float = 5.0) -> Packet | None:
+        """The answer of this type, or the DISCONNECT instead of it, with success or a reason that fits."""
+        deadline = time.monotonic() + seconds_max
+        while (packet := self._next(deadline)) is not None:
+            if packet.type in (kind, Type.DISCONNECT):
+                fitting = packet.reason in (0, *sensible) or (packet.reason >= ERROR and not self.says_why)
+                assert fitting, self._report(f"{packet.reason:#04x} does not fit")
+                return packet
+        assert self.v < V5 or not self.says_why, self._report("closed without DISCONNECT")
+        return None
+
     def finish(self) -> None:
         """Nothing more will come from this side, though it still listens."""
         with suppress(OSError):
@@ -55,7 +66,7 @@ class Attacker(Peer):
         return reason
 
     def expect_expelled(self, *sensible: int, seconds_max: float = 5.0) -> None:
-        """The server closes; an MQTT 5 client learns why from DISCONNECT or CONNACK, a 3.1.1 client cannot."""
+        """The server closes; an MQTT 5 client learns why from DISCONNECT or CONNACK."""
         reason = self.fate(seconds_max)
         if self.v < V5 or (reason == 0 and not self.says_why):
             return

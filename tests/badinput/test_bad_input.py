@@ -12,6 +12,7 @@ MALFORMED, PROTOCOL_ERROR, TOO_LARGE = 0x81, 0x82, 0x95
 ALIAS_INVALID, FILTER_INVALID, TOPIC_INVALID = 0x94, 0x8F, 0x90
 LONGEST = 65_535
 PACKET_BYTES_MAX = 20_000
+SLOW_S_MAX = 10.0
 
 VERSIONS = pytest.mark.parametrize("v", [V3, V5], ids=["3.1.1", "5"])
 
@@ -312,19 +313,14 @@ def test_a_property_length_past_the_end(siege):
     attacker.expect_expelled(MALFORMED, PROTOCOL_ERROR)
 
 
-def test_thousands_of_user_properties_travel_or_are_refused(siege):
-    """A megabyte of them: either the reader gets every one, or the writer hears why not."""
+def test_thousands_of_user_properties_travel(siege):
+    """A megabyte of them is a message like any other."""
     topic = siege.topic("props")
     reader = siege.intruder(name="reader")
     reader.subscribe((topic, 1))
-    writer = siege.intruder(name="writer")
     pairs = [(P.USER, (f"name{n}", "v" * 40)) for n in range(20_000)]
-    writer.send(wire.publish(topic, b"x", qos=1, pid=1, props=pairs))
-    answers = writer.until_pong()
-    if answers[0].type is Type.PUBACK and answers[0].reason < 0x80:
-        assert len(reader.receive().all(P.USER)) == len(pairs)
-    else:
-        assert answers[0].reason >= 0x80
+    siege.intruder(name="writer").publish(topic, b"x", qos=1, props=pairs)
+    assert reader.receive(SLOW_S_MAX).all(P.USER) == [value for _, value in pairs]
 
 
 # Topic aliases

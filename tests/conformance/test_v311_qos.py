@@ -30,6 +30,14 @@ def subscriber(place, topic):
     return peer
 
 
+def exchange_qos_2(publisher, topic, payload, pid):
+    """The whole handshake with an identifier of our choice."""
+    publisher.send(wire.publish(topic, payload, v=V3, qos=2, pid=pid))
+    assert publisher.expect(Type.PUBREC).pid == pid
+    publisher.send(wire.ack(Type.PUBREL, pid))
+    assert publisher.expect(Type.PUBCOMP).pid == pid
+
+
 @pytest.mark.parametrize(
     "packet",
     [
@@ -139,9 +147,7 @@ def test_mqtt_4_3_3_2_qos_2_repeated_before_pubrel_is_delivered_once(subscriber,
 def test_mqtt_4_3_3_2_qos_2_identifier_is_free_after_pubcomp(subscriber, publisher, topic):
     """The same identifier with other content is another message."""
     for payload in (b"first", b"second"):
-        publisher.send(wire.publish(topic, payload, v=V3, qos=2, pid=4), wire.ack(Type.PUBREL, 4))
-        publisher.expect(Type.PUBREC)
-        publisher.expect(Type.PUBCOMP)
+        exchange_qos_2(publisher, topic, payload, pid=4)
         assert subscriber.receive().payload == payload
 
 
@@ -154,9 +160,7 @@ def test_mqtt_4_3_3_2_pubrel_is_always_answered_with_pubcomp(publisher, topic):
 
 def test_mqtt_4_3_3_2_qos_1_and_qos_2_identifiers_of_a_publisher_are_one_space(subscriber, publisher, topic):
     """A QoS 1 message with the identifier of another, finished QoS 2 message is simply new."""
-    publisher.send(wire.publish(topic, b"two", v=V3, qos=2, pid=9), wire.ack(Type.PUBREL, 9))
-    publisher.expect(Type.PUBREC)
-    publisher.expect(Type.PUBCOMP)
+    exchange_qos_2(publisher, topic, b"two", pid=9)
     assert subscriber.receive().payload == b"two"
     publisher.send(wire.publish(topic, b"one", v=V3, qos=1, pid=9))
     publisher.expect(Type.PUBACK)
