@@ -5,7 +5,7 @@ Mosquitto stands in for Holdfast. An entry that Mosquitto satisfies fails the ru
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -23,6 +23,7 @@ class Place:
         self.broker = broker
         self.prefix = f"t{number}"
         self._peers: list[Peer] = []
+        self._stopped = False
 
     def topic(self, name: str) -> str:
         return f"{self.prefix}/{name}"
@@ -54,10 +55,15 @@ class Place:
         peer.send(data)
         peer.expect_refused(*reasons)
 
+    def stop(self) -> None:
+        """Ask the broker, which must be this place's own, to stop, and to do it in order."""
+        self._stopped = True
+        assert self.broker.terminate() == 0
+
     def leave(self) -> None:
         for peer in self._peers:
             peer.drop()
-        assert self.broker.alive, f"the broker died:\n{self.broker.stderr}"
+        assert self._stopped or self.broker.alive, f"the broker died:\n{self.broker.stderr}"
 
 
 @pytest.fixture
@@ -65,6 +71,23 @@ def place(broker: BrokerProcess) -> Iterator[Place]:
     place = Place(broker, next(_places))
     yield place
     place.leave()
+
+
+StartPlace = Callable[..., Place]
+
+
+@pytest.fixture
+def start_place(start_broker: Callable[..., BrokerProcess]) -> Iterator[StartPlace]:
+    """A place on a broker of its own, for a test that needs options; these are those of BrokerProcess."""
+    places: list[Place] = []
+
+    def start(*holdfast_args: str, mosquitto_conf: str = "") -> Place:
+        places.append(Place(start_broker(*holdfast_args, mosquitto_conf=mosquitto_conf), next(_places)))
+        return places[-1]
+
+    yield start
+    for place in places:
+        place.leave()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -84,6 +84,13 @@ class Peer:
             self._fail(f"expected {kind.name}, got {found.type.name}")
         return found
 
+    def expect_any(self, seconds_max: float = WAIT_S) -> Packet:
+        """The next packet, whatever it is: where the text lets a server choose."""
+        found = self._next(time.monotonic() + seconds_max)
+        if found is None:
+            self._fail("expected a packet, but the connection was closed")
+        return found
+
     def rest(self, seconds_max: float = WAIT_S) -> bytes:
         """Every byte until the server closes, not parsed."""
         deadline = time.monotonic() + seconds_max
@@ -104,11 +111,6 @@ class Peer:
     def expect_refused(self, *reasons: int, seconds_max: float = WAIT_S) -> None:
         """CONNACK with one of these codes and no session, then the connection is closed."""
         self._expect_end(Type.CONNACK, reasons, seconds_max)
-
-    def expect_refused_or_closed(self, *reasons: int) -> None:
-        """Where even Holdfast may choose: a CONNACK with one of these codes before the close, or none."""
-        self.says_why = False
-        self.expect_refused(*reasons)
 
     def expect_nothing(self, seconds: float = QUIET_S) -> None:
         """Nothing arrives for so long, and the connection stays open."""
