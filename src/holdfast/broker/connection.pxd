@@ -36,6 +36,7 @@ cdef class Connection(Link):
     # Kept here for the plain Python side and the driver, which alone use them.
     cdef public object state
     cdef public int fd
+    cdef public int64_t watched
 
     cdef void sent(self, size_t size) noexcept
     cdef void _let_go(self) noexcept
