@@ -1,7 +1,7 @@
 """One broker, pure: connections feed it bytes, `turn` moves everything on, links say what to write.
 
     connection.received(...)  packets come in; PUBLISH becomes a job at once, compiled
-    broker.turn(now)          dispatches a slice of jobs by deadline, then answers control packets, then timers
+    broker.turn(now)          dispatches a slice of jobs by deadline, then control packets, then timers
     board.take_ready()        the links that have something to write, to close or to pause
 
 Laws:

@@ -3,8 +3,8 @@
 Laws:
 - a client identifier has at most one connection; a newcomer takes over, and the one before is told (0x8E)
 - a session lives while connected and for its expiry interval after; then nothing of it is left
-- a will is published exactly once: at its delay or at the session's end, whichever is first, unless the client
-  left with DISCONNECT 0x00 or came back in time
+- a will is published exactly once, at its delay or at the session's end, whichever is first, unless the
+  client left with DISCONNECT 0x00 or came back in time
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class Clients:
     # CONNECT
 
     def connect(self, connection: Connection, packet: Connect, now_ns: int) -> None:
+        if packet.version == 5 and packet.properties.max_packet_size is not None:
+            connection.packet_max = packet.properties.max_packet_size
         try:
             client_id, assigned = self._identify(packet)
             self._check(packet, client_id)
@@ -67,10 +69,7 @@ class Clients:
         connection.state = state
         connection.bind(session, packet.version)
         if packet.version == 5:
-            wanted = packet.properties
-            if wanted.max_packet_size is not None:
-                connection.packet_max = wanted.max_packet_size
-            connection.allow_aliases(wanted.topic_alias_max or 0)
+            connection.allow_aliases(packet.properties.topic_alias_max or 0)
         self._welcome(connection, packet, present, client_id if assigned else None)
         window = packet.properties.receive_max if packet.version == 5 else None
         session.attach(connection, window or WINDOW_DEFAULT)
@@ -171,12 +170,13 @@ class Clients:
     def refuse(self, connection: Connection, version: int, error: PeerError) -> None:
         """Answers a CONNECT that cannot be accepted, and closes."""
         if version == 5:
-            connection.send(
+            said = connection.send(
                 encode(Connack(reason=error.reason, properties=Properties(reason_string=error.text)), 5)
             )
+            if not said:
+                connection.send(encode(Connack(reason=error.reason), 5))
         else:
-            code = connect_return(error.reason)
-            connection.send(encode(Connack(reason=code), 4))
+            connection.send(encode(Connack(reason=connect_return(error.reason)), 4))
         self.broker.count_refusal(error.reason, error.text)
         self.broker.forget(connection)
 
