@@ -1,4 +1,4 @@
-"""Compiles every .pyx below src/holdfast. HOLDFAST_SANITIZE=1 adds the address sanitizer (see `make fuzz`)."""
+"""Compiles every .pyx below src/holdfast. HOLDFAST_SANITIZE=1 adds the address sanitizer (`make fuzz`)."""
 
 import os
 from pathlib import Path
