@@ -12,6 +12,7 @@ Laws:
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Callable
 
@@ -139,7 +140,9 @@ class Broker:
         for connection in list(self.connections):
             if connection.session is not None:
                 connection.state.will = None
-                self.clients.close(connection, now_ns, Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+                self.clients.close(
+                    connection, now_ns, Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down"
+                )
             else:
                 self.forget(connection)
 
@@ -156,12 +159,20 @@ class Broker:
         except PeerError as error:
             self.fail(connection, error, now_ns)
             return
+        except Exception as error:  # a mistake of ours must not cost more than this one connection
+            self.event(
+                "mistake", {"what": repr(error), "where": "".join(traceback.format_tb(error.__traceback__))}
+            )
+            self.fail(connection, PeerError(Reason.UNSPECIFIED_ERROR, "the broker made a mistake"), now_ns)
+            return
         if not connection.closing:
             connection.resume()
 
     def _handle(self, connection: Connection, first_byte: int, body: bytes, now_ns: int) -> None:
         if connection.session is None:
-            self.clients.connect(connection, decode_connect(self.clients, connection, first_byte, body), now_ns)
+            self.clients.connect(
+                connection, decode_connect(self.clients, connection, first_byte, body), now_ns
+            )
             return
         if first_byte >> 4 == CONNECT_PACKET:
             raise PeerError(Reason.PROTOCOL_ERROR, "a connection has one CONNECT")
@@ -200,13 +211,21 @@ class Broker:
         packet_timeout_ns = self.limits.packet_timeout_ns
         due_ns = (connection.unfinished_ns or now_ns) + packet_timeout_ns
         if due_ns <= now_ns:
-            self.fail(connection, PeerError(Reason.KEEP_ALIVE_TIMEOUT, "a packet was begun and not finished"), now_ns)
+            self.fail(
+                connection,
+                PeerError(Reason.KEEP_ALIVE_TIMEOUT, "a packet was begun and not finished"),
+                now_ns,
+            )
             return
         if connection.state.keep_alive_ns:
             numerator, denominator = KEEP_ALIVE_GRACE
             silent_ns = connection.heard_ns + connection.state.keep_alive_ns * numerator // denominator
             if silent_ns <= now_ns:
-                self.fail(connection, PeerError(Reason.KEEP_ALIVE_TIMEOUT, "no packet within the keep alive"), now_ns)
+                self.fail(
+                    connection,
+                    PeerError(Reason.KEEP_ALIVE_TIMEOUT, "no packet within the keep alive"),
+                    now_ns,
+                )
                 return
             due_ns = min(due_ns, silent_ns)
         self.timers.at(due_ns, self.watch, connection)
@@ -251,7 +270,7 @@ class Broker:
 def decode_connect(clients: Clients, connection: Connection, first_byte: int, body: bytes) -> Connect:
     """CONNECT, or the answer that its sender can read."""
     try:
-        packet = decode(first_byte, body, 0)
+        packet = decode(first_byte, body, 5)  # CONNECT tells its version itself
     except PeerError as error:
         version = body[6] if body[:6] == b"\x00\x04MQTT" and len(body) > 6 else 0
         if version == 5:

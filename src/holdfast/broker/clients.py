@@ -120,7 +120,9 @@ class Clients:
         """The session this client goes on with, and whether it was there before."""
         session = self.sessions.get(client_id)
         if session is not None and session.link is not None:
-            self.close(session.link, now_ns, Reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            self.close(
+                session.link, now_ns, Reason.SESSION_TAKEN_OVER, "another connection uses this client id"
+            )
             session = self.sessions.get(client_id)  # gone if it was to end with its connection
         if session is not None and packet.clean_start:
             self.end(session, now_ns)
@@ -163,13 +165,17 @@ class Clients:
         if state.keep_alive_ns != packet.keep_alive * S:
             properties.server_keep_alive = state.keep_alive_ns // S
         if packet.properties.request_response_info:
-            properties.response_info = f"response/{connection.session.client_id}" if connection.session else None
+            properties.response_info = (
+                f"response/{connection.session.client_id}" if connection.session else None
+            )
         connection.send(encode(Connack(session_present=present, properties=properties), 5))
 
     def refuse(self, connection: Connection, version: int, error: PeerError) -> None:
         """Answers a CONNECT that cannot be accepted, and closes."""
         if version == 5:
-            connection.send(encode(Connack(reason=error.reason, properties=Properties(reason_string=error.text)), 5))
+            connection.send(
+                encode(Connack(reason=error.reason, properties=Properties(reason_string=error.text)), 5)
+            )
         else:
             code = connect_return(error.reason)
             connection.send(encode(Connack(reason=code), 4))
@@ -184,7 +190,9 @@ class Clients:
         expiry = packet.properties.session_expiry
         if expiry is not None:
             if state.session_expiry_s == 0 and expiry != 0:
-                raise PeerError(Reason.PROTOCOL_ERROR, "a session that ends with its connection cannot be prolonged")
+                raise PeerError(
+                    Reason.PROTOCOL_ERROR, "a session that ends with its connection cannot be prolonged"
+                )
             cap = self.broker.limits.session_expiry_max_ns
             state.session_expiry_s = expiry if cap is None else min(expiry, cap // S)
         if packet.reason == Reason.NORMAL_DISCONNECTION:

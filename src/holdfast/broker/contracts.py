@@ -19,10 +19,14 @@ class ContractIndex:
 
     def __init__(self, book: ContractBook, before: ContractIndex | None = None) -> None:
         self.book = book
-        known = {terms.contract: terms for terms in before.all} if before and before.book_shape == shape(book) else {}
+        self.book_shape: tuple[object, object] = shape(book)
+        known = (
+            {terms.contract: terms for terms in before.all}
+            if before and before.book_shape == self.book_shape
+            else {}
+        )
         self.default = known.get(book.default) or make_terms(book, book.default)
         self.contracts = [known.get(contract) or make_terms(book, contract) for contract in book.contracts]
-        self.book_shape = shape(book)
         self._exact: dict[bytes, tuple[int, Terms]] = {}
         self._wild: dict[bytes, list[tuple[int, bytes, Terms]]] = {}
         for order, terms in enumerate(self.contracts):
@@ -72,7 +76,9 @@ def shape(book: ContractBook) -> tuple[object, object]:
 def make_terms(book: ContractBook, contract: Contract) -> Terms:
     deployment = book.deployment
     # Without an explicit priority the shorter deadline goes first (deadline-monotonic).
-    priority = contract.priority if contract.priority is not None else 1_000_000 + contract.deadline_ns // 1000
+    priority = (
+        contract.priority if contract.priority is not None else 1_000_000 + contract.deadline_ns // 1000
+    )
     return Terms(
         contract,
         name=contract.name,

@@ -1,12 +1,15 @@
+from holdfast.broker.connection import Connection
+from holdfast.broker.session import Session
+
 class Board:
-    overloaded: list[object]
-    held: list[object]
+    overloaded: list[Session]
+    held: list[Session]
     now_ns: int
     packets_sent: int
     bytes_sent: int
     messages_sent: int
     messages_dropped: int
-    def take_ready(self) -> list[Link]: ...
+    def take_ready(self) -> list[Connection]: ...
     @property
     def waiting(self) -> bool: ...
 

@@ -1,12 +1,13 @@
 from typing import Any
 
+from holdfast.broker.connection import Connection
 from holdfast.broker.link import Board, Link
 
 class Session:
     client_id: str
     serial: int
     board: Board
-    link: Link | None
+    link: Connection | None
     window: int
     in_flight: int
     queued: int

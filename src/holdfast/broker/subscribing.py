@@ -67,7 +67,9 @@ class Subscribing:
         for subscription, fresh in made:
             self._send_retained(subscription, fresh)
 
-    def _subscribe_one(self, session: Session, wanted: Wanted, packet: Subscribe) -> tuple[Subscription, bool]:
+    def _subscribe_one(
+        self, session: Session, wanted: Wanted, packet: Subscribe
+    ) -> tuple[Subscription, bool]:
         broker = self.broker
         group, filter = split_shared(wanted.filter)
         if levels(filter) > broker.limits.topic_levels_max:
@@ -115,7 +117,9 @@ class Subscribing:
                     if not 0 <= loss < 2**31:
                         raise ValueError("a loss tolerance is a whole number of at least 0, or unlimited")
             except ValueError as error:
-                raise PeerError(Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"{name} = {value!r}: {error}") from error
+                raise PeerError(
+                    Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"{name} = {value!r}: {error}"
+                ) from error
         return Requirement(deadline_ns, loss)
 
     def _admit(self, filter: bytes, requirement: Requirement) -> None:
@@ -125,7 +129,10 @@ class Subscribing:
         index = self.broker.contracts
         for contract in index.touched_by(filter):
             admission = admit_requirement(
-                contract, index.book.deployment, requirement.deadline_ns, requirement.loss_tolerance
+                contract,
+                index.book.deployment,
+                deadline_ns=requirement.deadline_ns,
+                loss_tolerance=requirement.loss_tolerance,
             )
             if not admission.admitted:
                 raise PeerError(
@@ -134,7 +141,9 @@ class Subscribing:
 
     def _send_retained(self, subscription: Subscription, fresh: bool) -> None:
         handling = subscription.retain_handling
-        if subscription.group is not None or not (handling == RETAIN_ALWAYS or (handling == RETAIN_IF_NEW and fresh)):
+        if subscription.group is not None or not (
+            handling == RETAIN_ALWAYS or (handling == RETAIN_IF_NEW and fresh)
+        ):
             return
         for name in list(self.broker.retained_names.matching(subscription.filter)):
             self.broker.core.offer_retained(name, subscription)
@@ -146,7 +155,9 @@ class Subscribing:
             Reason.SUCCESS if self._drop(session, filter) else Reason.NO_SUBSCRIPTION_EXISTED
             for filter in packet.filters
         ]
-        connection.send(encode(Unsuback(packet_id=packet.packet_id, reasons=list(reasons)), connection.version))
+        connection.send(
+            encode(Unsuback(packet_id=packet.packet_id, reasons=list(reasons)), connection.version)
+        )
 
     def _drop(self, session: Session, wanted: str) -> bool:
         subscription: Subscription | None = session.subscriptions.pop(wanted, None)

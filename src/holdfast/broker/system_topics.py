@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 PERIOD_NS = 10 * S
 VERSION = "holdfast 0.1.0"
+NOT_IN_A_LEVEL = str.maketrans("/+#", "___")
 
 
 class SystemTopics:
@@ -22,7 +23,9 @@ class SystemTopics:
 
     def publish(self, now_ns: int) -> None:
         for name, value in self.values(now_ns).items():
-            self.broker.publish(Publish(topic=f"$SYS/broker/{name}", payload=str(value).encode(), retain=True))
+            self.broker.publish(
+                Publish(topic=f"$SYS/broker/{name}", payload=str(value).encode(), retain=True)
+            )
         self.broker.timers.at(now_ns + PERIOD_NS, self.publish)
 
     def values(self, now_ns: int) -> dict[str, int | str]:
@@ -45,7 +48,7 @@ class SystemTopics:
             "topics/count": core.topics.count,
         }
         for terms in broker.contracts.all:
-            base = f"contract/{terms.name}"
+            base = f"contract/{terms.name.translate(NOT_IN_A_LEVEL)}"
             values[f"{base}/published"] = terms.published
             values[f"{base}/delivered"] = terms.delivered
             values[f"{base}/late"] = terms.late

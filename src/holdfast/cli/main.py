@@ -10,6 +10,7 @@ import sys
 
 import typer
 
+from holdfast.cli.broker import broker
 from holdfast.cli.plan import plan
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -29,6 +30,7 @@ def _commands() -> None:
 
 # Every command: one line here, one module in this package.
 app.command()(plan)
+app.command()(broker)
 
 
 def main() -> None:

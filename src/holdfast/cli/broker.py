@@ -1,0 +1,77 @@
+"""`holdfast broker`: run one broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.errors import ConfigError, Problem
+
+POLICY_NAMES = ["edf", "fcfs", "fixed-priority", "least-laxity", "maximum-urgency"]
+
+
+def broker(
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where to listen; may be given several times. Port 0 picks a free one."
+        ),
+    ] = None,
+    contracts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Contracts and limits, in TOML.")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="Order of dispatch: " + ", ".join(POLICY_NAMES) + ".")] = "edf",
+    check_config: Annotated[
+        bool,
+        typer.Option(
+            "--check-config", help="Say everything that is wrong with the options and files, and stop."
+        ),
+    ] = False,
+) -> None:
+    """Run one broker until SIGTERM, which delivers what waits and exits 0. SIGHUP reads the contracts again."""
+    addresses, problems = parse_addresses(listen or ["127.0.0.1:1883"])
+    if policy not in POLICY_NAMES:
+        problems.append(Problem("--policy", f"{policy!r} is not one of {', '.join(POLICY_NAMES)}"))
+    if check_config:
+        check(contracts, problems)
+        return
+    if problems:
+        raise ConfigError("holdfast broker", problems)
+    from holdfast.runtime.serve import serve
+
+    serve(addresses, contracts, policy)
+
+
+def parse_addresses(listen: list[str]) -> tuple[list[tuple[str, int]], list[Problem]]:
+    addresses: list[tuple[str, int]] = []
+    problems: list[Problem] = []
+    for index, text in enumerate(listen):
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+            problems.append(
+                Problem(
+                    f"--listen[{index}]", f"found {text!r}; expected HOST:PORT, for example 127.0.0.1:1883"
+                )
+            )
+        else:
+            addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    return addresses, problems
+
+
+def check(contracts: Path | None, problems: list[Problem]) -> None:
+    """Reports every problem of the options and of the file together."""
+    from holdfast.contract.file import load_contracts
+
+    lines = [f"holdfast broker: {problem}" for problem in problems]
+    if contracts is not None:
+        try:
+            load_contracts(contracts)
+        except ConfigError as error:
+            lines.append(str(error))
+    for line in lines:
+        typer.echo(line, err=True)
+    if lines:
+        raise typer.Exit(2)
+    typer.echo("the configuration is in order")

@@ -1,0 +1,81 @@
+"""`holdfast broker`: one broker process, from its options to its exit code.
+
+SIGTERM and SIGINT drain and exit 0; SIGHUP reads the contract file again, and a broken file changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import secrets
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from holdfast.broker.broker import Broker
+from holdfast.contract.file import load_contracts
+from holdfast.contract.model import ContractBook
+from holdfast.errors import ConfigError
+from holdfast.runtime.log import log_event
+from holdfast.runtime.server import Server
+
+
+def serve(listen: Sequence[tuple[str, int]], contracts: Path | None, policy: str) -> None:
+    book = load_contracts(contracts) if contracts else ContractBook()
+    raise_file_limit(book.limits.connections_max)
+    # What lives now lives to the end: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    uvloop.run(_serve(listen, contracts, book, policy))
+
+
+async def _serve(
+    listen: Sequence[tuple[str, int]], contracts: Path | None, book: ContractBook, policy: str
+) -> None:
+    loop = asyncio.get_running_loop()
+    broker = Broker(
+        book, policy=policy, seed=secrets.randbits(64), now_ns=time.monotonic_ns(), event=log_event
+    )
+    server = Server(broker, loop)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reload_contracts, broker, contracts)
+    for host, port in listen:
+        for address in await server.listen(host, port):
+            print(f"listening on mqtt://{show_address(*address)}", flush=True)
+    await stop.wait()
+    log_event("draining", {"connections": len(broker.connections)})
+    await server.close()
+
+
+def reload_contracts(broker: Broker, contracts: Path | None) -> None:
+    """Reads the contract file again; whatever is wrong with it is said, and the old contracts stay."""
+    if contracts is None:
+        log_event("not reloaded", {"why": "the broker was started without --contracts"})
+        return
+    try:
+        book = load_contracts(contracts)
+    except ConfigError as error:
+        log_event("not reloaded", {"why": str(error)})
+        return
+    broker.reload(book)
+    log_event("reloaded", {"file": str(contracts), "contracts": len(book.contracts)})
+
+
+def show_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def raise_file_limit(connections: int) -> None:
+    """Each connection is a file descriptor: ask for as many as the system gives."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 100
+    if soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
