@@ -190,8 +190,8 @@ def _free_port() -> int:
 
 
 @contextmanager
-def running(name: str, contracts: Contracts) -> Iterator[Broker]:
-    """One contestant, up and answering."""
+def running(name: str, contracts: Contracts, niceness: int = 0) -> Iterator[Broker]:
+    """One contestant, up and answering; `nice` becomes it, so the process id is its own."""
     kind = KINDS[name]
     with tempfile.TemporaryDirectory(prefix=f"bench-{name}-") as place:
         folder = Path(place)
@@ -203,7 +203,11 @@ def running(name: str, contracts: Contracts) -> Iterator[Broker]:
             (folder / "conf").write_text(kind.conf.format(port=port))
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(
-                kind.command(folder), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder
+                ["nice", "-n", str(niceness), *kind.command(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
             )
         try:
             yield Broker(kind, process.pid, _await_port(process, port, folder))
@@ -236,7 +240,7 @@ def _answers(port: int) -> bool:
 
 
 @contextmanager
-def field_of(names: list[str], contracts: Contracts) -> Iterator[dict[str, Broker]]:
+def field_of(names: list[str], contracts: Contracts, niceness: int = 0) -> Iterator[dict[str, Broker]]:
     """Every named contestant, all running at once, so that they can take turns."""
     with ExitStack() as stack:
-        yield {name: stack.enter_context(running(name, contracts)) for name in names}
+        yield {name: stack.enter_context(running(name, contracts, niceness)) for name in names}
