@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -73,9 +74,11 @@ def main(
     console.print(machine.line(), highlight=False)
     outcomes: dict[str, Outcome] = {}
     for name in chosen:
+        begin = time.monotonic()
         outcomes[name] = attempt(name, run, console)
         for table in outcomes[name].tables:
             table.print(console)
+        console.print(f"{name} took {time.monotonic() - begin:.0f} s\n", style="dim", highlight=False)
     verdicts = [verdict for outcome in outcomes.values() for verdict in outcome.verdicts]
     Table("summary", SUMMARY_COLUMNS, [verdict.cells() for verdict in verdicts]).print(console)
     summary = markdown(machine, verdicts)
