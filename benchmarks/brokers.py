@@ -190,8 +190,8 @@ def _free_port() -> int:
 
 
 @contextmanager
-def running(name: str, contracts: Contracts, niceness: int = 0) -> Iterator[Broker]:
-    """One contestant, up and answering; `nice` becomes it, so the process id is its own."""
+def running(name: str, contracts: Contracts, under: tuple[str, ...] = ()) -> Iterator[Broker]:
+    """One contestant, up and answering; `under` is a command that becomes it, such as chrt."""
     kind = KINDS[name]
     with tempfile.TemporaryDirectory(prefix=f"bench-{name}-") as place:
         folder = Path(place)
@@ -203,7 +203,7 @@ def running(name: str, contracts: Contracts, niceness: int = 0) -> Iterator[Brok
             (folder / "conf").write_text(kind.conf.format(port=port))
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(
-                ["nice", "-n", str(niceness), *kind.command(folder)],
+                [*under, *kind.command(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -240,7 +240,9 @@ def _answers(port: int) -> bool:
 
 
 @contextmanager
-def field_of(names: list[str], contracts: Contracts, niceness: int = 0) -> Iterator[dict[str, Broker]]:
+def field_of(
+    names: list[str], contracts: Contracts, under: tuple[str, ...] = ()
+) -> Iterator[dict[str, Broker]]:
     """Every named contestant, all running at once, so that they can take turns."""
     with ExitStack() as stack:
-        yield {name: stack.enter_context(running(name, contracts, niceness)) for name in names}
+        yield {name: stack.enter_context(running(name, contracts, under)) for name in names}
