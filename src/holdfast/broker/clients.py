@@ -32,7 +32,6 @@ KEEP_ALIVE_GRACE = 3, 2  # MQTT gives one and a half times the keep alive
 class ConnectionState(Struct):
     """What plain Python keeps of an accepted connection."""
 
-    connect: Connect
     keep_alive_ns: int
     session_expiry_s: int
     problem_info: bool
@@ -72,10 +71,11 @@ class Clients:
             if wanted.max_packet_size is not None:
                 connection.packet_max = wanted.max_packet_size
             connection.allow_aliases(wanted.topic_alias_max or 0)
-        self._welcome(connection, present, client_id if assigned else None)
+        self._welcome(connection, packet, present, client_id if assigned else None)
         window = packet.properties.receive_max if packet.version == 5 else None
         session.attach(connection, window or WINDOW_DEFAULT)
         self.broker.watch(connection, now_ns)
+        self.broker.watched_sessions.forget(session)
 
     def _identify(self, packet: Connect) -> tuple[str, bool]:
         if packet.client_id:
@@ -109,7 +109,6 @@ class Clients:
         if limits.keep_alive_max_s < 65_535 and not 0 < keep_alive_s <= limits.keep_alive_max_s:
             keep_alive_s = limits.keep_alive_max_s
         return ConnectionState(
-            connect=packet,
             keep_alive_ns=keep_alive_s * S,
             session_expiry_s=expiry_s,
             problem_info=packet.properties.request_problem_info is not False,
@@ -147,8 +146,7 @@ class Clients:
         self.sessions[client_id] = session
         return session, False
 
-    def _welcome(self, connection: Connection, present: bool, assigned: str | None) -> None:
-        packet = connection.state.connect
+    def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> None:
         if packet.version < 5:
             connection.send(encode(Connack(session_present=present and packet.version == 4), packet.version))
             return
@@ -217,30 +215,32 @@ class Clients:
             return
         if state.session_expiry_s != NEVER_S:
             session.state.expires_ns = now_ns + state.session_expiry_s * S
-            self.broker.timers.at(session.state.expires_ns, self._expire, session)
         if state.will is not None:
-            delay_s = state.will.properties.will_delay or 0
-            session.state.will_ns = now_ns + delay_s * S
-            if delay_s == 0:
-                self._publish_will(session)
-            else:
-                self.broker.timers.at(session.state.will_ns, self._will_due, session)
+            session.state.will_ns = now_ns + (state.will.properties.will_delay or 0) * S
+        self.look_at(session, now_ns)
 
-    def _expire(self, session: Session, now_ns: int) -> None:
+    def look_at(self, session: Session, now_ns: int) -> None:
+        """A session without a connection: what is due now, and when to look again."""
         state: SessionState = session.state
-        if not state.ended and state.expires_ns is not None and state.expires_ns <= now_ns:
-            self.end(session, now_ns)
-
-    def _will_due(self, session: Session, now_ns: int) -> None:
-        state: SessionState = session.state
-        if not state.ended and state.will is not None and session.link is None and state.will_ns <= now_ns:
+        if state.ended or session.link is not None:
+            return
+        if state.will is not None and state.will_ns <= now_ns:
             self._publish_will(session)
+        if state.expires_ns is not None and state.expires_ns <= now_ns:
+            self.end(session, now_ns)
+            return
+        times = [
+            time for time in (state.expires_ns, state.will_ns if state.will else None) if time is not None
+        ]
+        if times:
+            self.broker.watched_sessions.watch(session, min(times))
 
     def end(self, session: Session, now_ns: int) -> None:
         """The session is over: its will is due now, and nothing of it stays."""
         if session.state.will is not None:
             self._publish_will(session)
         session.state.ended = True
+        self.broker.watched_sessions.forget(session)
         self.broker.subscribing.drop_all(session)
         session.clear()
         if self.sessions.get(session.client_id) is session:

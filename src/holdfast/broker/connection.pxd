@@ -35,9 +35,14 @@ cdef class Connection(Link):
     cdef uint32_t aliases_in_len
     # Kept here for the plain Python side and the driver, which alone use them.
     cdef public object state
-    cdef public object driver
+    cdef public int fd
+    cdef public int64_t watched
 
+    cdef void sent(self, size_t size) noexcept
     cdef void _let_go(self) noexcept
+    cpdef received(self, size_t size, int64_t now_ns, int64_t wall_ns)
+    cpdef drained(self)
+    cpdef flushed(self)
     cdef void _take(self, const uint8_t* data, size_t size)
     cdef size_t _parse(self, const uint8_t* data, size_t size)
     cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size)

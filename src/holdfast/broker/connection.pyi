@@ -20,7 +20,8 @@ class Connection(Link):
     heard_ns: int
     unfinished_ns: int
     state: Any
-    driver: Any
+    fd: int
+    watched: int
     def __init__(self, core: Core, inbox: Inbox | None, now_ns: int) -> None: ...
     def closed(self) -> None: ...
     def bind(self, session: Session, version: int) -> None: ...

@@ -51,6 +51,7 @@ cdef class Connection(Link):
         self.board = core.board
         self.inbox = inbox
         self.writable = True
+        self.fd = -1
         self.opened_ns = now_ns
         self.heard_ns = now_ns
 
@@ -82,7 +83,7 @@ cdef class Connection(Link):
 
     # What the driver calls
 
-    def received(self, size_t size, int64_t now_ns, int64_t wall_ns) -> None:
+    cpdef received(self, size_t size, int64_t now_ns, int64_t wall_ns):
         """So many bytes were read into the inbox."""
         if size > self.inbox.size:
             raise ValueError("more bytes than the inbox holds")
@@ -103,7 +104,7 @@ cdef class Connection(Link):
         if self.pending.len and not self.closing:
             self._take(NULL, 0)
 
-    def drained(self) -> None:
+    cpdef drained(self):
         """The socket takes bytes again."""
         self.writable = True
         if self.session is not None:
@@ -111,11 +112,19 @@ cdef class Connection(Link):
         if self.out.len:
             self.mark()
 
-    def flushed(self) -> None:
+    cpdef flushed(self):
         """What was ready has been written: more may follow."""
         if self.session is not None and self.session.link is self and (
                 self.session.queued or self.session.resend != self.session.tail):
             self.session.want_pump()
+
+    cdef void sent(self, size_t size) noexcept:
+        """So many of the bytes that waited were written."""
+        if size >= self.out.len:
+            out_free(&self.out)
+        elif size:
+            self.out.len -= size
+            memmove(self.out.data, self.out.data + size, self.out.len)
 
     @property
     def pending_size(self) -> int:

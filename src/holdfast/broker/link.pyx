@@ -97,7 +97,7 @@ cdef class Link:
     @property
     def reads(self) -> bool:
         """Whether the driver should read from the socket."""
-        return not self.full and self.holds == 0
+        return not self.full and self.holds == 0 and self.out.len < 4 * OUT_HIGH
 
     def hold(self) -> None:
         """A subscriber of what this link publishes cannot keep up: stop reading for a while."""
@@ -125,12 +125,10 @@ cdef class Link:
         return True
 
     def take_output(self) -> bytes:
-        """What is to be written now; the driver calls it once for every ready link."""
+        """What is to be written now, for a driver that takes it whole."""
         cdef bytes data = PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len)
         self.board.bytes_sent += self.out.len
-        self.out.len = 0
-        if self.out.cap > 16384 or not self.writable:
-            out_free(&self.out)
+        out_free(&self.out)
         return data
 
     @property

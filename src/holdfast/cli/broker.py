@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from holdfast.errors import ConfigError, Problem
+from holdfast.runtime.options import BrokerOptions
 
 POLICY_NAMES = ["edf", "fcfs", "fixed-priority", "least-laxity", "maximum-urgency"]
 
@@ -39,9 +40,27 @@ def broker(
         return
     if problems:
         raise ConfigError("holdfast broker", problems)
-    from holdfast.runtime.serve import serve
+    become_broker(
+        BrokerOptions(
+            listen=addresses, contracts=None if contracts is None else str(contracts), policy=policy
+        )
+    )
 
-    serve(addresses, contracts, policy)
+
+def become_broker(options: BrokerOptions) -> None:
+    """This process goes on as the broker, without what only the command line needed: half the memory is gone."""
+    import os
+    import sys
+
+    import msgspec
+
+    from holdfast.contract.file import load_contracts
+
+    if options.contracts is not None:
+        load_contracts(Path(options.contracts))
+    arguments = msgspec.json.encode(options).decode()
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "holdfast.runtime.serve", arguments])
 
 
 def parse_addresses(listen: list[str]) -> tuple[list[tuple[str, int]], list[Problem]]:

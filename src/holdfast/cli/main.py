@@ -1,7 +1,7 @@
 """The `holdfast` command: parse, validate, call one function.
 
 - Each command is a module beside this one, and imports what is heavy only when it runs.
-- Exit codes: 0 done, 1 the answer is no or something is not there, 2 the input is wrong (all problems listed).
+- Exit codes: 0 done, 1 the answer is no or something is not there, 2 the input is wrong.
 """
 
 from __future__ import annotations

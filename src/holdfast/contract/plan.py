@@ -14,7 +14,7 @@ from holdfast.contract.model import Contract, ContractBook
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`admissions` stand in the order of the book's contracts; `groups` are all deadlines, equal ones together.
+    """`admissions` stand in the order of the book; `groups` are all deadlines, equal ones together.
 
     `replicated_fraction` is the share of topics, by `count`, of admitted contracts that are replicated.
     """

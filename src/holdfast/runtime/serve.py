@@ -10,27 +10,31 @@ import gc
 import resource
 import secrets
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from holdfast.broker.broker import Broker
 from holdfast.contract.file import load_contracts
 from holdfast.contract.model import ContractBook
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.runtime.log import log_event
+from holdfast.runtime.options import BrokerOptions
 from holdfast.runtime.server import Server
 
 
-def serve(listen: Sequence[tuple[str, int]], contracts: Path | None, policy: str) -> None:
+def serve(options: BrokerOptions) -> None:
+    contracts = None if options.contracts is None else Path(options.contracts)
     book = load_contracts(contracts) if contracts else ContractBook()
     raise_file_limit(book.limits.connections_max)
     # What lives now lives to the end: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    uvloop.run(_serve(listen, contracts, book, policy))
+    uvloop.run(_serve(options.listen, contracts, book, options.policy))
 
 
 async def _serve(
@@ -79,3 +83,11 @@ def raise_file_limit(connections: int) -> None:
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
         )
+
+
+if __name__ == "__main__":
+    try:
+        serve(msgspec.json.decode(sys.argv[1], type=BrokerOptions))
+    except HoldfastError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,11 @@
+"""The options of a broker process, as the command line hands them on."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class BrokerOptions(Struct, frozen=True):
+    listen: list[tuple[str, int]]
+    contracts: str | None = None
+    policy: str = "edf"
