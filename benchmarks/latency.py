@@ -1,8 +1,8 @@
 """How late an urgent message is, alone and while best-effort traffic flows and one subscriber does not read.
 
-One process publishes and receives the urgent topic on one clock. Where permitted it, the brokers and the
-best-effort publisher run with SCHED_FIFO, in this order of priority and alike for every contestant: what is
-measured is then the broker, and not how long it waited for whatever else this machine is doing.
+One process publishes and receives the urgent topic on one clock, with SCHED_FIFO where permitted. The brokers
+and the best-effort publisher go ahead of other work on this machine, alike for every contestant: what is
+measured is then the broker, and not how long it waited for somebody's compiler.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
+from .ahead import NICENESS, SLICE_NS, go_ahead
 from .brokers import Broker, field_of
 from .contracts import Contracts, plant
 from .load import BATCH, Lost
@@ -25,7 +26,7 @@ from .stage import Run, generator
 URGENT_PER_S = 200
 BULK_PER_S = 100_000
 OF_ALONE_MAX = 2.0
-CLIENT_PRIORITY, BROKER_PRIORITY, BULK_PRIORITY = 50, 10, 5
+FIFO_PRIORITY = 50
 LATE_S_MAX = 10.0
 STALLED_RECEIVE_BUFFER_BYTES = 4_096
 URGENT, BULK = 0, 4
@@ -43,9 +44,9 @@ class Latency:
     bulk_per_s: float
 
 
-def run_in_real_time(priority: int) -> bool:
+def run_in_real_time() -> bool:
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
     except PermissionError:
         return False
     return True
@@ -53,7 +54,7 @@ def run_in_real_time(priority: int) -> bool:
 
 def urgent_samples(broker: Broker, topic: str, seconds: float) -> tuple[list[float], int]:
     """Latencies in microseconds of an evenly paced topic, and how many messages never came."""
-    run_in_real_time(CLIENT_PRIORITY)
+    run_in_real_time()
     wire = broker.wire()
     subscriber, publisher = broker.connect(), broker.connect()
     wire.open(subscriber, "urgent-subscriber")
@@ -87,7 +88,7 @@ def urgent_samples(broker: Broker, topic: str, seconds: float) -> tuple[list[flo
 
 def bulk(cue: Cue, broker: Broker, topics: list[str], wanted: str) -> float:
     """Best-effort traffic at a rate to a subscriber that reads; deliveries per second until told to stop."""
-    run_in_real_time(BULK_PRIORITY)
+    go_ahead()
     load = generator(broker, topics, wanted=wanted)
     load.run(messages=len(topics))
     cue.ready()
@@ -130,9 +131,8 @@ def latency(run: Run) -> Outcome:
     assert contracts.categories[BULK].loss_tolerance == "unlimited"
     seconds = 1.0 if run.quick else 5.0
     results: dict[str, dict[str, list[Latency]]] = {}
-    real_time = alone(run_in_real_time, CLIENT_PRIORITY)
-    under = ("chrt", "-f", str(BROKER_PRIORITY)) if real_time else ()
-    with field_of(run.among("holdfast", "mosquitto", "nats"), contracts, under) as brokers:
+    ahead = alone(go_ahead)
+    with field_of(run.among("holdfast", "mosquitto", "nats"), contracts, ahead) as brokers:
         for _ in range(3 if run.quick else 5):
             for name, broker in brokers.items():
                 for case in ("alone", "loaded"):
@@ -142,7 +142,7 @@ def latency(run: Run) -> Outcome:
         name: {case: [asdict(each) for each in turns] for case, turns in cases.items()}
         for name, cases in results.items()
     }
-    return Outcome([_table(results, real_time)], [_verdict(results)], data)
+    return Outcome([_table(results, ahead)], [_verdict(results)], data)
 
 
 def _growth(cases: dict[str, list[Latency]]) -> float:
@@ -151,7 +151,7 @@ def _growth(cases: dict[str, list[Latency]]) -> float:
     return loaded / quiet
 
 
-def _table(results: dict[str, dict[str, list[Latency]]], real_time: bool) -> Table:
+def _table(results: dict[str, dict[str, list[Latency]]], ahead: bool) -> Table:
     rows = []
     for name, cases in results.items():
         for case, turns in cases.items():
@@ -175,7 +175,8 @@ def _table(results: dict[str, dict[str, list[Latency]]], real_time: bool) -> Tab
     notes = (
         f"{URGENT_PER_S} urgent messages/s with a 50 ms deadline; loaded: {BULK_PER_S:,} best-effort/s "
         f"offered to one subscriber that reads and one that has stopped reading",
-        f"client, brokers and best-effort publisher run with {'SCHED_FIFO' if real_time else 'usual priority'}; "
+        f"client with {'SCHED_FIFO' if alone(run_in_real_time) else 'usual scheduling'}, "
+        f"brokers {f'at niceness {NICENESS} with {SLICE_NS // 1000} µs slices' if ahead else 'as usual'}; "
         f"missing: not there {LATE_S_MAX:.0f} s after the last was sent",
     )
     return Table("latency of an urgent topic", columns, rows, notes)
