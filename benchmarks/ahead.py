@@ -1,7 +1,8 @@
 """Go before other work on a shared machine, without real-time priority.
 
 A saturated real-time process is stopped by the kernel for up to 50 ms in each second, which would be
-taken for the broker's latency. A short slice and a low niceness let a process start soon after it is woken, no more.
+taken for the broker's latency. A short slice and a low niceness let a process start soon after it is
+woken, no more.
 """
 
 from __future__ import annotations
