@@ -221,7 +221,9 @@ class Peer:
             return b""
 
     def _expect_end(self, kind: Type, reasons: tuple[int, ...], seconds_max: float) -> None:
-        found = self._next(time.monotonic() + seconds_max)
+        deadline = time.monotonic() + seconds_max
+        while (found := self._next(deadline)) is not None and found.type is Type.PUBLISH:
+            self._early.append(found)
         if found is None:
             return self._fail(f"closed without {kind.name}") if self.says_why else None
         if found.type is not kind:
