@@ -10,6 +10,7 @@ from holdfast.broker.link cimport Link
 from holdfast.broker.message cimport Topic, topic_unpin
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
+from holdfast.broker.topics cimport AHEAD, Ahead
 from holdfast.mqtt.wire cimport (
     VARINT_BAD, VARINT_SHORT, Out, out_free, out_reserve, read_u16, read_varint, utf8_valid,
 )
@@ -170,9 +171,14 @@ cdef class Connection(Link):
         cdef const uint8_t* at = data
         cdef const uint8_t* end = data + size
         cdef const uint8_t* body
+        cdef const uint8_t* seen = at
         cdef long length
         cdef int head = 0
+        self.core.ahead.len = 0
+        self.core.ahead.next = 0
         while at < end:
+            if at >= seen:
+                seen = self._look_ahead(at, end)
             length = read_varint(at + 1, end, &head)
             if length < 0:
                 if length == VARINT_BAD:
@@ -191,6 +197,31 @@ cdef class Connection(Link):
                 break
             at = body + length
         return at - data
+
+    cdef const uint8_t* _look_ahead(self, const uint8_t* at, const uint8_t* end) noexcept:
+        """Fetches the topics of the PUBLISHes that come next; returns where it stopped."""
+        cdef Ahead* ahead = &self.core.ahead
+        cdef const uint8_t* body
+        cdef long length
+        cdef uint32_t size
+        cdef int head = 0
+        ahead.len = 0
+        ahead.next = 0
+        while at < end and ahead.len < AHEAD:
+            length = read_varint(at + 1, end, &head)
+            body = at + 1 + head
+            if length < 2 or length > end - body or at[0] >> 4 != PUBLISH:
+                break
+            size = read_u16(body)
+            if <long>size + 2 > length:
+                break
+            ahead.text[ahead.len] = body + 2
+            ahead.hash[ahead.len] = self.core.topics.hash_of(body + 2, size)
+            ahead.len += 1
+            at = body + length
+        if ahead.len > 1:
+            self.core.topics.fetch(ahead)
+        return at if ahead.len else at + 1
 
     cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size):
         """Handles one packet; 0 when nothing behind it may be looked at now."""
@@ -328,8 +359,17 @@ cdef class Connection(Link):
 
     cdef Topic* _topic(self, const uint8_t* text, uint32_t size):
         """The topic of that name; a name that was seen before needs no checking."""
-        cdef uint64_t hash = self.core.topics.hash_of(text, size)
-        cdef Topic* topic = self.core.topics.find(text, size, hash)
+        cdef Ahead* ahead = &self.core.ahead
+        cdef uint64_t hash
+        cdef Topic* topic
+        while ahead.next < ahead.len and ahead.text[ahead.next] < text:
+            ahead.next += 1  # a name that was not needed: the packet had an alias
+        if ahead.next < ahead.len and ahead.text[ahead.next] == text:
+            hash = ahead.hash[ahead.next]
+            ahead.next += 1
+        else:
+            hash = self.core.topics.hash_of(text, size)
+        topic = self.core.topics.find(text, size, hash)
         if topic == NULL:
             if memchr(text, 0x2B, size) != NULL or memchr(text, 0x23, size) != NULL:
                 self._wrong(TOPIC_NAME_INVALID, "a topic name has no wildcards")
