@@ -112,6 +112,11 @@ class Peer:
         """CONNACK with one of these codes and no session, then the connection is closed."""
         self._expect_end(Type.CONNACK, reasons, seconds_max)
 
+    def expect_refused_or_closed(self, *reasons: int) -> None:
+        """Where even Holdfast may choose: a CONNACK with one of these codes before the close, or none."""
+        self.says_why = False
+        self.expect_refused(*reasons)
+
     def expect_nothing(self, seconds: float = QUIET_S) -> None:
         """Nothing arrives for so long, and the connection stays open."""
         if self._early:
