@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.bench import MS, WALL_NS, Bench, Client, book, contract
-from holdfast.mqtt.packets import Properties
+from holdfast.mqtt.packets import Properties, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 URGENT = contract("urgent", "urgent/+", "50ms", 0)
 CALM = contract("calm", "calm/+", "500ms", 0)
@@ -174,3 +174,25 @@ def test_a_subscription_sees_what_is_published_after_it_and_nothing_before() -> 
     payloads = [message.payload for message in subscriber.messages()]
     assert payloads == [b"after"] or payloads[-1] == b"after"
     assert len(payloads) <= 2  # the retained one may have been taken with SUBACK
+
+
+def test_pubcomp_never_goes_before_the_pubrec_it_belongs_to() -> None:
+    """PUBREL in the same write as its PUBLISH: PUBREC waits for the dispatch, so PUBCOMP waits too."""
+    bench = Bench()
+    client = bench.client("p")
+    client.send(Publish(topic="t", qos=2, packet_id=4), Pubrel(packet_id=4))
+    bench.run()
+    assert [type(packet) for packet in client.take()] == [Pubrec, Pubcomp]
+    assert client.connection.inbound == 0
+
+
+def test_acknowledgements_leave_in_the_order_of_the_publishes() -> None:
+    """An urgent message is dispatched first, but its PUBACK does not overtake that of an earlier one."""
+    bench = Bench(book(URGENT, CALM))
+    client = bench.client("p")
+    client.send(
+        Publish(topic="calm/1", qos=1, packet_id=1),
+        Publish(topic="urgent/1", qos=1, packet_id=2),
+    )
+    bench.run()
+    assert [packet.packet_id for packet in client.take() if isinstance(packet, Puback)] == [1, 2]

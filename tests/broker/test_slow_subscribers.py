@@ -1,4 +1,4 @@
-"""Bounds: what happens when a subscriber cannot keep up. Best effort goes first, promises within L, then it ends."""
+"""A subscriber that cannot keep up: best effort goes first, then promises within L; then it is ended."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_mqtt_3_1_2_1_unknown_protocol_name_closes(place, name):
     """Another protocol's name is not processed as MQTT; a server may just close, or refuse first."""
     peer = place.peer(V3)
     peer.send(wire.connect(place.client_id("name"), v=V3, protocol=name))
-    peer.expect_refused_or_closed(BAD_LEVEL)
+    assert peer.rest() in (b"", bytes([0x20, 2, 0, BAD_LEVEL]))
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 3])

@@ -292,10 +292,10 @@ def decode_connect(clients: Clients, connection: Connection, first_byte: int, bo
         packet = decode(first_byte, body, 5)  # CONNECT tells its version itself
     except PeerError as error:
         version = body[6] if body[:6] == b"\x00\x04MQTT" and len(body) > 6 else 0
-        if version == 5:
+        if version >= 5:
             clients.refuse(connection, 5, error)
-        elif error.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION:
-            clients.refuse(connection, 5 if version > 5 else 4, error)
+        elif version and error.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION:
+            clients.refuse(connection, 4, error)
         raise
     assert isinstance(packet, Connect)
     return packet

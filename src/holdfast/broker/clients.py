@@ -90,7 +90,7 @@ class Clients:
         if packet.properties.auth_method is not None:
             raise PeerError(
                 Reason.BAD_AUTHENTICATION_METHOD,
-                f"authentication method {packet.properties.auth_method!r} is not offered; connect without one",
+                f"authentication method {packet.properties.auth_method!r} is not offered here; use none",
             )
         limits = self.broker.limits
         if client_id not in self.sessions and len(self.sessions) >= limits.sessions_max:

@@ -54,4 +54,5 @@ cdef class Connection(Link):
     cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias)
     cdef void _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size)
     cdef void _released(self, uint16_t packet_id)
+    cdef void _answer(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef void _wrong(self, int reason, str text)

@@ -182,7 +182,7 @@ cdef class Connection(Link):
             length = read_varint(at + 1, end, &head)
             if length < 0:
                 if length == VARINT_BAD:
-                    self._wrong(MALFORMED_PACKET, "the remaining length takes more than four bytes")
+                    self._wrong(MALFORMED_PACKET, "the remaining length is not written in the fewest bytes, four at most")
                 break
             if length + 1 + head > self.core.packet_bytes_max:
                 self._wrong(PACKET_TOO_LARGE, f"packets may have up to {self.core.packet_bytes_max} bytes")
@@ -303,7 +303,7 @@ cdef class Connection(Link):
             return
         if draft.qos:
             if draft.qos == 2 and self.session.received is not None and packet_id in self.session.received:
-                self.put_ack(0x50, packet_id, 0)
+                self._answer(0x50, packet_id, 0)
                 return
             if self.inbound >= self.core.receive_max and self.version == 5:
                 self._wrong(RECEIVE_MAXIMUM_EXCEEDED,
@@ -453,8 +453,12 @@ cdef class Connection(Link):
         """PUBREL: the client will not send that QoS 2 message again."""
         if self.session.received is not None and packet_id in self.session.received:
             self.session.received.discard(packet_id)
-            if self.inbound:
-                self.inbound -= 1
-            self.put_ack(0x70, packet_id, 0)
+            self._answer(0x70, packet_id, 0)
         else:
-            self.put_ack(0x70, packet_id, PACKET_ID_NOT_FOUND)
+            self._answer(0x70, packet_id, PACKET_ID_NOT_FOUND)
+
+    cdef void _answer(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept:
+        """Acknowledges at once, but never before what came earlier."""
+        cdef int64_t index = self.owe(first_byte, packet_id)
+        if index >= 0:
+            self.settle(<uint32_t>index, reason)

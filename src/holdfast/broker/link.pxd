@@ -18,7 +18,7 @@ cdef enum:
 
 cdef struct Ack:
     uint16_t packet_id
-    uint8_t first_byte  # PUBACK or PUBREC
+    uint8_t first_byte  # PUBACK, PUBREC or PUBCOMP
     uint8_t reason
     uint8_t done
 

@@ -57,7 +57,7 @@ async def _serve(
     await server.close()
 
 
-def reload_admitted(broker: Broker, contracts: Path | None) -> None:
+def reload_contracts(broker: Broker, contracts: Path | None) -> None:
     """Reads the contract file again; whatever is wrong with it is said, and the old contracts stay."""
     if contracts is None:
         log_event("not reloaded", {"why": "the broker was started without --contracts"})
