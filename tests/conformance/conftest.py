@@ -19,9 +19,9 @@ _places = itertools.count(1)
 class Place:
     """Topics and client identifiers that no other test uses, and the peers of this test."""
 
-    def __init__(self, broker: BrokerProcess, number: int) -> None:
+    def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
-        self.prefix = f"t{number}"
+        self.prefix = f"t{next(_places)}"
         self._peers: list[Peer] = []
         self._stopped = False
 
@@ -68,7 +68,7 @@ class Place:
 
 @pytest.fixture
 def place(broker: BrokerProcess) -> Iterator[Place]:
-    place = Place(broker, next(_places))
+    place = Place(broker)
     yield place
     place.leave()
 
@@ -82,7 +82,7 @@ def start_place(start_broker: Callable[..., BrokerProcess]) -> Iterator[StartPla
     places: list[Place] = []
 
     def start(*holdfast_args: str, mosquitto_conf: str = "") -> Place:
-        places.append(Place(start_broker(*holdfast_args, mosquitto_conf=mosquitto_conf), next(_places)))
+        places.append(Place(start_broker(*holdfast_args, mosquitto_conf=mosquitto_conf)))
         return places[-1]
 
     yield start

@@ -10,7 +10,10 @@ from conformance.wire import PINGREQ, P, R, Type, Will, ack, connect, disconnect
 KEEP_ALIVE_S = 1
 MALFORMED_OR_PROTOCOL = (R.MALFORMED_PACKET, R.PROTOCOL_ERROR)
 
-MOSQUITTO_DEVIATES = {"test_mqtt_section_3_12_pingreq_has_no_body": "does not look at it"}
+MOSQUITTO_DEVIATES = {
+    "test_mqtt_section_3_12_pingreq_has_no_body": "does not look at it",
+    "test_mqtt_3_1_2_22_dripping_bytes_are_not_packets": "takes its time",
+}
 
 
 def test_mqtt_3_12_4_1_pingreq_is_answered(place: Place) -> None:
@@ -37,7 +40,7 @@ def test_mqtt_3_1_2_22_silence_ends_the_connection(place: Place) -> None:
     assert client.connack is not None
     if client.connack.prop(P.SERVER_KEEP_ALIVE) is not None:
         pytest.skip("this server insists on a keep alive of its own")
-    client.expect_disconnect(R.KEEP_ALIVE_TIMEOUT, seconds_max=6)
+    client.expect_disconnect(R.KEEP_ALIVE_TIMEOUT, seconds_max=9)
     assert time.monotonic() - began > KEEP_ALIVE_S
 
 
@@ -170,15 +173,10 @@ def test_mqtt_3_1_2_22_only_packets_from_the_client_count(place: Place) -> None:
     """A client that is sent messages but sends nothing is silent all the same."""
     client, publisher = place.connect("c", keep_alive=KEEP_ALIVE_S), place.connect("pub")
     client.subscribe(place.topic("a"))
-    ends = time.monotonic() + 5
-    while time.monotonic() < ends:
+    for _ in range(20):
         publisher.publish(place.topic("a"))
-        found = client.expect_any(seconds_max=1)
-        if found.type is Type.DISCONNECT:
-            assert found.reason == R.KEEP_ALIVE_TIMEOUT
-            return
         time.sleep(0.1)
-    pytest.fail("still connected after five keep alive periods of silence")
+    client.expect_disconnect(R.KEEP_ALIVE_TIMEOUT, seconds_max=9)
 
 
 def test_mqtt_3_1_2_22_dripping_bytes_are_not_packets(place: Place) -> None:
