@@ -110,16 +110,18 @@ def test_an_urgent_message_overtakes_a_backlog() -> None:
     assert topics.index("urgent/1") == slice_jobs
 
 
-def test_a_slice_counts_deliveries_not_messages() -> None:
+@pytest.mark.parametrize(("width", "messages"), [(1, 1000), (10, 100), (50, 64), (500, 64), (1000, 32)])
+def test_a_slice_counts_deliveries_and_makes_writes_worth_their_while(width: int, messages: int) -> None:
+    """1,000 deliveries; 64 for each link if that is more; 32,000 at most."""
     bench = Bench(book(EFFORT))
-    subscribers = [bench.client(f"s{number}") for number in range(50)]
+    subscribers = [bench.client(f"s{number}") for number in range(width)]
     for subscriber in subscribers:
         subscriber.subscribe("effort/#")
     publisher = bench.client("p")
-    for _ in range(100):
+    for _ in range(1100):
         publisher.publish("effort/1")
     bench.turn()
-    assert len(subscribers[0].messages()) == bench.broker.limits.slice_jobs_max // 50
+    assert len(subscribers[0].messages()) == messages
     bench.run()
 
 

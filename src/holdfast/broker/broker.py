@@ -36,6 +36,8 @@ from holdfast.mqtt.reasons import Reason
 CONTROL_PER_TURN = 64
 WATCHED_PER_TURN = 256
 CONNECT_PACKET = 1
+MQTT_NAME = b"\x00\x04MQTT"
+MQISDP_NAME = b"\x00\x06MQIsdp"
 
 Event = Callable[[str, dict[str, object]], None]
 
@@ -291,10 +293,11 @@ def decode_connect(clients: Clients, connection: Connection, first_byte: int, bo
     try:
         packet = decode(first_byte, body, 5)  # CONNECT tells its version itself
     except PeerError as error:
-        version = body[6] if body[:6] == b"\x00\x04MQTT" and len(body) > 6 else 0
-        if version >= 5:
+        if body.startswith(MQTT_NAME) and body[len(MQTT_NAME) :] >= b"\x05":
             clients.refuse(connection, 5, error)
-        elif version and error.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION:
+        elif (
+            body.startswith((MQTT_NAME, MQISDP_NAME)) and error.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION
+        ):
             clients.refuse(connection, 4, error)
         raise
     assert isinstance(packet, Connect)
