@@ -45,6 +45,7 @@ cdef class Core:
         self.packet_bytes_max = limits.packet_bytes_max
         self.levels_max = limits.topic_levels_max
         self.backlog_max = 2 * limits.slice_jobs_max
+        self.buffer_bytes_max = limits.buffer_bytes_max
         self.retained_messages_max = limits.retained_messages_max
         self.retained_bytes_max = limits.retained_bytes_max
 
@@ -88,14 +89,16 @@ cdef class Core:
         draft.retain = retain
         return self.accept(record, &draft, None, origin, -1)
 
-    def offer_retained(self, bytes topic not None, Subscription subscription not None) -> bool:
-        """Sends a topic's retained message, if there is one, to a subscription that was just made."""
+    def offer_retained(self, bytes topic not None, Subscription subscription not None, uint64_t until) -> bool:
+        """Sends a topic's retained message, if it has one published up to then, to a new subscription."""
         cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
         cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
         cdef Message* m
         if record == NULL or record.retained == NULL:
             return False
         m = record.retained
+        if m.minor > until:
+            return False
         if m.expires_ns and self.board.now_ns >= m.expires_ns:
             self.retain(record, NULL)
             return False

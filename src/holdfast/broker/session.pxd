@@ -46,7 +46,7 @@ cdef class Session:
     cdef readonly size_t queued_bytes
     cdef uint32_t queue_messages_max
     cdef size_t queue_bytes_max
-    cdef size_t buffer_bytes_max
+    cdef size_t buffer_messages_max, buffer_bytes_max
     cdef JobQueue lanes[LANES]
     cdef Flight* flights
     cdef uint32_t flights_cap

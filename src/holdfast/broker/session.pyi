@@ -26,6 +26,7 @@ class Session:
         *,
         queue_messages_max: int,
         queue_bytes_max: int,
+        buffer_messages_max: int,
         buffer_bytes_max: int,
     ) -> None: ...
     def attach(self, link: Link, window: int) -> None: ...

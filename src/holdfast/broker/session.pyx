@@ -23,13 +23,15 @@ cdef inline bytes name_of(Topic* topic):
 
 cdef class Session:
     def __init__(self, str client_id not None, uint64_t serial, Board board not None, *,
-                 uint32_t queue_messages_max, size_t queue_bytes_max, size_t buffer_bytes_max) -> None:
+                 uint32_t queue_messages_max, size_t queue_bytes_max,
+                 size_t buffer_messages_max, size_t buffer_bytes_max) -> None:
         self.client_id = client_id
         self.serial = serial
         self.board = board
         self.window = PACKET_IDS
         self.queue_messages_max = queue_messages_max
         self.queue_bytes_max = queue_bytes_max
+        self.buffer_messages_max = buffer_messages_max
         self.buffer_bytes_max = buffer_bytes_max
         self.subscriptions = {}
 
@@ -164,7 +166,7 @@ cdef class Session:
         cdef Job job
         cdef int lane = (1 if qos else 0) | (2 if m.flags & FINITE else 0)
         if (self.queued >= self.queue_messages_max or self.queued_bytes + m.size > self.queue_bytes_max
-                or m.ledger.bytes > self.buffer_bytes_max):
+                or m.ledger.bytes > self.buffer_bytes_max or m.ledger.messages > self.buffer_messages_max):
             if not self.make_room(m):
                 self.board.messages_dropped += 1
                 (<Terms>m.topic.terms).dropped += 1
@@ -265,11 +267,21 @@ cdef class Session:
                     self.lanes[i].cap = 0
 
     cdef void send_again(self) noexcept:
-        """After a reconnect: every unacknowledged packet in its order, with its own identifier."""
+        """After a reconnect: every unacknowledged packet in its order, with its own identifier, and no more
+        messages at once than the client takes now."""
         cdef Flight* flight
         cdef uint16_t packet_id
+        cdef uint32_t outstanding = 0
+        cdef uint64_t i = self.head
+        while i != self.resend:
+            outstanding += self.flights[i & (self.flights_cap - 1)].stage in (AWAITS_PUBACK, AWAITS_PUBREC)
+            i += 1
         while self.resend != self.tail and self.link.out.len < OUT_HIGH:
             flight = &self.flights[self.resend & (self.flights_cap - 1)]
+            if flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC:
+                if outstanding >= self.window:
+                    return
+                outstanding += 1
             packet_id = self.resend % PACKET_IDS + 1
             if flight.stage == AWAITS_PUBCOMP:
                 self.link.put_ack(PUBREL, packet_id, 0)
@@ -344,5 +356,5 @@ cdef class Session:
             self.flights_cap = 0
         if self.resend - self.head > self.tail - self.head:
             self.resend = self.head
-        if self.queued:
+        if self.queued or self.resend != self.tail:
             self.want_pump()
