@@ -1,0 +1,43 @@
+"""Fixtures for every suite that talks to a broker process."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from support.brokers import BrokerProcess, running
+
+STDERR_CHARS_MAX = 4000
+
+StartBroker = Callable[..., BrokerProcess]
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[BrokerProcess]:
+    """The broker that tests share; each keeps to topics and client identifiers of its own."""
+    with BrokerProcess() as process:
+        yield process
+
+
+@pytest.fixture
+def start_broker() -> Iterator[StartBroker]:
+    """Start private brokers with options of their own; all of them end with the test."""
+    with ExitStack() as stack:
+
+        def start(*holdfast_args: str, mosquitto_conf: str = "", kind: str | None = None) -> BrokerProcess:
+            return stack.enter_context(
+                BrokerProcess(*holdfast_args, mosquitto_conf=mosquitto_conf, kind=kind)
+            )
+
+        yield start
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None]:  # the wrapper protocol of pluggy: yields once, returns the report
+    report = yield
+    if report.failed:
+        for process in running:
+            report.sections.append((f"stderr of {process.kind}", process.stderr[-STDERR_CHARS_MAX:]))
+    return report
