@@ -23,16 +23,29 @@ if TYPE_CHECKING:
 
 VERSION_NAMES = ("5", "50", "mqttv5", "mqttv50")
 
-Host = Annotated[str, typer.Option("-h", "--host", help="The broker's host.")]
-Port = Annotated[int, typer.Option("-p", "--port", min=1, max=65535, help="The broker's port.")]
-Qos = Annotated[int, typer.Option("-q", "--qos", min=0, max=2, help="0, 1 or 2.")]
-ClientId = Annotated[
-    str, typer.Option("-i", "--id", help="Client identifier; the broker chooses one if none is given.")
+Host = Annotated[str, typer.Option("-h", "--host", metavar="HOST", help="The broker's host.")]
+Port = Annotated[
+    int, typer.Option("-p", "--port", metavar="PORT", min=1, max=65535, help="The broker's port.")
 ]
-Username = Annotated[str | None, typer.Option("-u", "--username")]
-Password = Annotated[str | None, typer.Option("-P", "--pw", "--password")]
+Qos = Annotated[int, typer.Option("-q", "--qos", metavar="QOS", min=0, max=2, help="0, 1 or 2.")]
+ClientId = Annotated[
+    str,
+    typer.Option(
+        "-i", "--id", metavar="ID", help="Client identifier; the broker chooses one if none is given."
+    ),
+]
+Username = Annotated[str | None, typer.Option("-u", "--username", metavar="NAME")]
+Password = Annotated[str | None, typer.Option("-P", "--pw", "--password", metavar="SECRET")]
 KeepAlive = Annotated[
-    int, typer.Option("-k", "--keepalive", min=0, max=65535, help="Seconds between signs of life; 0 is none.")
+    int,
+    typer.Option(
+        "-k",
+        "--keepalive",
+        metavar="SECONDS",
+        min=0,
+        max=65535,
+        help="Seconds between signs of life; 0 is none.",
+    ),
 ]
 Version = Annotated[
     str, typer.Option("-V", "--protocol-version", help="Only 5 is spoken here; the broker also takes 3.1.1.")

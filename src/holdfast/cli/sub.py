@@ -88,7 +88,7 @@ def sub(
     Messages go to stdout and the table to stderr; with --quiet or --json everything goes to stdout.
     Latency and loss need publishers that stamp, as holdfast pub does.
 
-    Exits with 1 if the broker is not there or refuses, or if fewer than --count came within --timeout;
+    Exits with 1 if the broker is not there or refuses, or if --timeout comes before --count messages;
     with 2 if the input is wrong.
     """
     from holdfast.cli.tally import Tally

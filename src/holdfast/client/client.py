@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 import secrets
 import time
 from collections import deque
@@ -100,8 +101,9 @@ async def connect(
             f"no MQTT answer from {host}:{port} within {connect_s_max:g} s: is that an MQTT broker?"
         ) from None
     except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
         raise Unavailable(
-            f"cannot reach a broker at {host}:{port}: {error.strerror or error}. "
+            f"cannot reach a broker at {host}:{port}: {why}. "
             "Start one with `holdfast broker`, or say where it is."
         ) from error
     finally:

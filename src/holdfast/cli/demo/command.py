@@ -22,7 +22,10 @@ def demo(
         str, typer.Option(metavar="HOST:PORT", help="Where the broker listens. Port 0 picks a free one.")
     ] = "127.0.0.1:0",
     contracts: Annotated[
-        Path, typer.Option(metavar="FILE", help="Contracts to show; without it those of a small plant.")
+        Path,
+        typer.Option(
+            metavar="FILE", show_default=False, help="Contracts to show; without it those of a small plant."
+        ),
     ] = PLANT_CONTRACTS,
     seconds: Annotated[
         float | None, typer.Option(min=0.1, help="End by itself after this time; without it at Ctrl-C.")

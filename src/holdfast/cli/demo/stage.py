@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shlex
 import shutil
 import signal
@@ -120,7 +121,8 @@ class Stage:
                 final = await self._finish(watch, plant, live)
             if not self._console.is_terminal:
                 self._console.print(self._screen(final, below=False))
-            self._console.print(conclusion(final, elapsed_s), style="green" if holds(final) else "bold red")
+            words = conclusion(final, elapsed_s, busy_words())
+            self._console.print(words, style="green" if holds(final) else "bold red", highlight=False)
             return holds(final)
 
     # -- processes -----------------------------------------------------------------------------------------
@@ -242,6 +244,11 @@ class Stage:
             f"  {own_name()} sub {at} --quiet",
             "Ctrl-C ends it.",
         ]
+
+
+def busy_words() -> str:
+    load, processors = os.getloadavg()[0], os.cpu_count()
+    return f"This machine: load average {load:.1f} on {processors} processors."
 
 
 def own_name() -> str:

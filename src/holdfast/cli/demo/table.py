@@ -11,10 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.demo.watch import Row, Snapshot
+from holdfast.cli.figures import NOTHING
 from holdfast.units import S, ms_of
 
 RATE_WINDOW_NS = 3 * S
 ROOMY_COLUMNS = 100
+NAME_COLUMNS_MIN = 10
 
 
 class Rates:
@@ -52,9 +54,9 @@ def verdict_words(row: Row, *, final: bool) -> tuple[str, str]:
 
 def contract_table(snapshot: Snapshot, rates: Sequence[float], columns: int) -> Table:
     roomy = columns >= ROOMY_COLUMNS
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 1 if roomy else 0))
-    table.add_column("contract", overflow="fold")
-    for name in ("topics", "messages", "msg/s", "p50", "p99", "max", "≤ D", "in a row", "≤ L"):
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1) if roomy else 0)
+    table.add_column("contract", no_wrap=True, overflow="ellipsis", min_width=NAME_COLUMNS_MIN)
+    for name in ("topics", "messages", "msg/s", "p50", "p99", "max", "≤ D", "lost", "≤ L"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row, rate in zip(snapshot.rows, rates, strict=True):
@@ -84,24 +86,32 @@ def _cells(row: Row, rate: float, *, final: bool) -> list[RenderableType]:
 
 
 def _ms(ns: int | None) -> str:
-    return "–" if ns is None else f"{ms_of(ns):.2f}"
+    """Five characters for anything below 100 s, so that the columns stand still."""
+    if ns is None:
+        return NOTHING
+    ms = ms_of(ns)
+    return f"{ms:.{2 if ms < 100 else 1 if ms < 1000 else 0}f}"
 
 
 def screen(snapshot: Snapshot, rates: Sequence[float], columns: int, below: Sequence[str]) -> Group:
     """Everything that a person sees: what this is, the table, and what to try."""
     return Group(
-        Text("Each contract as a subscriber sees it. Latency in ms: p50, p99, max ≤ its deadline D;"),
-        Text("messages lost in a row ≤ its tolerance L."),
+        Text("Each contract as its subscriber sees it: latency in ms (p50, p99, max ≤ D)"),
+        Text("and the most messages lost in a row (lost ≤ L)."),
+        Text(),
         contract_table(snapshot, rates, columns),
+        Text(),
         *(Text(line, no_wrap=True, overflow="ignore") for line in below),
     )
 
 
-def conclusion(snapshot: Snapshot, seconds: float) -> str:
+def conclusion(snapshot: Snapshot, seconds: float, busy: str) -> str:
+    """The outcome in a sentence; `busy` says how busy this machine is, in case something was late."""
     messages = sum(row.messages for row in snapshot.rows)
     broken = [row for row in snapshot.rows if not row.report.kept]
     if broken:
-        return "; ".join(_why_broken(row) for row in broken)
+        late = any(not row.report.deadline_kept for row in broken)
+        return "\n".join(_why_broken(row) for row in broken) + (f"\n{busy}" if late else "")
     if not messages:
         return "no message arrived"
     many = "all contracts kept" if len(snapshot.rows) > 1 else "the contract was kept"
