@@ -50,7 +50,9 @@ def connected(granted: Properties = NONE, receive_max: int | None = None) -> Pro
     return protocol
 
 
-def publish(protocol: Protocol, qos: int, topic: str = "a", payload: bytes = b"x", retain: bool = False) -> int:
+def publish(
+    protocol: Protocol, qos: int, topic: str = "a", payload: bytes = b"x", retain: bool = False
+) -> int:
     return protocol.publish(topic, payload, qos=qos, retain=retain, properties=Properties())
 
 
@@ -168,7 +170,12 @@ def test_a_topic_alias_that_was_not_offered_is_wrong() -> None:
 
 def test_what_the_broker_does_not_take_is_not_sent() -> None:
     protocol = connected(Properties(max_qos=1, retain_available=False, max_packet_size=40))
-    for qos, retain, payload in ((2, False, b""), (0, True, b""), (0, False, b"x" * 40), (1, False, b"x" * 40)):
+    for qos, retain, payload in (
+        (2, False, b""),
+        (0, True, b""),
+        (0, False, b"x" * 40),
+        (1, False, b"x" * 40),
+    ):
         with pytest.raises(Refused):
             publish(protocol, qos, payload=payload, retain=retain)
     assert sent(protocol) == []
