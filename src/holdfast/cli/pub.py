@@ -42,40 +42,51 @@ READ_BYTES = 65_536
 LINE_BYTES_MAX = 16_777_216
 
 
+Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic to publish to.")]
+Text = Annotated[str | None, typer.Option("-m", "--message", metavar="TEXT", help="The message.")]
+File = Annotated[
+    Path | None,
+    typer.Option(
+        *("-f", "--file"),
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        allow_dash=True,
+        help="A file as one message; - is stdin.",
+    ),
+]
+Lines = Annotated[bool, typer.Option("-l", "--lines", help="Each line of stdin is a message.")]
+Null = Annotated[bool, typer.Option("-n", "--null", help="An empty message.")]
+Retain = Annotated[bool, typer.Option("-r", "--retain", help="The broker keeps it for later.")]
+Repeat = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="How many times; with --every alone: until Ctrl-C.")
+]
+Every = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="Time between messages, for example 50ms.")
+]
+WithStamp = Annotated[
+    bool, typer.Option("--stamp/--no-stamp", help="Send creation time and sequence number along.")
+]
+
+
 def pub(
-    topic: Annotated[str, typer.Option("-t", "--topic", help="The topic to publish to.")],
-    message: Annotated[str | None, typer.Option("-m", "--message", help="The message.")] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "-f",
-            "--file",
-            exists=True,
-            dir_okay=False,
-            allow_dash=True,
-            help="A file as one message; - is stdin.",
-        ),
-    ] = None,
-    lines: Annotated[bool, typer.Option("-l", "--lines", help="Each line of stdin is a message.")] = False,
-    null: Annotated[bool, typer.Option("-n", "--null", help="An empty message.")] = False,
+    topic: Topic,
+    message: Text = None,
+    file: File = None,
+    lines: Lines = False,
+    null: Null = False,
     host: Host = "127.0.0.1",
     port: Port = 1883,
     qos: Qos = 0,
-    retain: Annotated[bool, typer.Option("-r", "--retain", help="The broker keeps it for later.")] = False,
+    retain: Retain = False,
     client_id: ClientId = "",
     username: Username = None,
     password: Password = None,
     keep_alive_s: KeepAlive = 60,
     version: Version = "5",
-    repeat: Annotated[
-        int | None, typer.Option(min=1, help="How many times; with --every alone: until Ctrl-C.")
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Time between messages, for example 50ms.")
-    ] = None,
-    stamp: Annotated[
-        bool, typer.Option("--stamp/--no-stamp", help="Send creation time and sequence number along.")
-    ] = True,
+    repeat: Repeat = None,
+    every: Every = None,
+    stamp: WithStamp = True,
     contracts: ContractFile = None,
 ) -> None:
     """Publish to a topic.

@@ -32,7 +32,7 @@ from holdfast.errors import ConfigError, Problem, Unavailable
 from holdfast.mqtt.conventions import LOSS_UNLIMITED
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
 
     from holdfast.cli.tally import Tally
     from holdfast.client import Client, Message
@@ -40,36 +40,44 @@ if TYPE_CHECKING:
 COMMAND = "holdfast sub"
 REFRESH_S = 0.25
 PIPE_COLUMNS = 160
+# Of the live table, all that is not a topic.
+TABLE_LINES = 4
+
+
+Topics = Annotated[
+    list[str], typer.Option("-t", "--topic", metavar="FILTER", help="A topic filter; several may be given.")
+]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print the topic before the message.")]
+Count = Annotated[
+    int | None, typer.Option("-C", "--count", metavar="N", min=1, help="End after so many messages.")
+]
+Timeout = Annotated[
+    float | None, typer.Option("-W", "--timeout", metavar="SECONDS", min=0.0, help="End after this time.")
+]
+Deadline = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="Require every message within this time, for example 20ms."),
+]
+Loss = Annotated[
+    str | None,
+    typer.Option(metavar="NUMBER", help='Require no more losses in a row than this, or "unlimited".'),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Each message, and each line at the end, as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Only the table; on a terminal it is live.")]
 
 
 def sub(
-    topics: Annotated[
-        list[str], typer.Option("-t", "--topic", help="A topic filter; may be given several times.")
-    ],
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Print the topic before the message.")
-    ] = False,
+    topics: Topics,
+    verbose: Verbose = False,
     host: Host = "127.0.0.1",
     port: Port = 1883,
     qos: Qos = 0,
-    count: Annotated[
-        int | None, typer.Option("-C", "--count", min=1, help="End after so many messages.")
-    ] = None,
-    timeout_s: Annotated[
-        float | None, typer.Option("-W", "--timeout", min=0.0, help="End after so many seconds.")
-    ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Require every message within this time, for example 20ms."),
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER", help='Require no more losses in a row than this, or "unlimited".'),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Each message, and each line at the end, as JSON.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only the table; on a terminal it is live.")] = False,
+    count: Count = None,
+    timeout_s: Timeout = None,
+    deadline: Deadline = None,
+    loss: Loss = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
     client_id: ClientId = "",
     username: Username = None,
     password: Password = None,
@@ -159,13 +167,12 @@ class Output:
     async def _show_live(self, client: Client, count: int | None) -> None:
         from rich.live import Live
 
-        from holdfast.cli.tally import tally_table
-
-        with Live(console=self._console(), auto_refresh=False, transient=True) as live:
+        console = self._console()
+        with Live(console=console, auto_refresh=False, transient=True) as live:
 
             async def refresh() -> None:
                 while True:
-                    live.update(tally_table(self._tally.topics), refresh=True)
+                    live.update(live_table(self._tally, console), refresh=True)
                     await asyncio.sleep(REFRESH_S)
 
             refresher = asyncio.ensure_future(refresh())
@@ -189,7 +196,8 @@ class Output:
             self._out.flush()
             return
         self._out.flush()
-        self._console().print(tally_table(self._tally.topics))
+        console = self._console()
+        console.print(tally_table(self._tally.topics, console.width))
 
     def _console(self) -> Console:
         from rich.console import Console
@@ -203,6 +211,19 @@ class Output:
         if self._verbose:
             return b"%s %s\n" % (message.topic.encode(), message.payload)
         return message.payload + b"\n"
+
+
+def live_table(tally: Tally, console: Console) -> Group:
+    """As many topics as the terminal shows: drawing more would only delay the messages."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from holdfast.cli.tally import tally_table
+
+    topics = tally.topics
+    shown = topics[: max(1, console.height - TABLE_LINES)]
+    more = [Text(f"… and {len(topics) - len(shown)} more topics")] if len(shown) < len(topics) else []
+    return Group(tally_table(shown, console.width), *more)
 
 
 def message_document(message: Message) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.figures import NOTHING, loss_words, short_duration
+from holdfast.cli.figures import NOTHING, loss_words, plain_table, short_duration
 from holdfast.contract.verdict import Report, Verdict
 from holdfast.units import DURATION_NS_MAX, format_duration, ms_of
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TOPICS_MAX = 10_000
 PUBLISHERS_MAX = 1_000
+TOPIC_COLUMNS_MIN = 12
 
 
 class TopicTally:
@@ -118,15 +119,12 @@ def _ms(ns: int | None) -> float | None:
     return None if ns is None else ms_of(ns)
 
 
-def tally_table(topics: Iterable[TopicTally]) -> Table:
+def tally_table(topics: Iterable[TopicTally], columns: int) -> Table:
     """A line for each topic."""
-    from rich import box
-    from rich.table import Table
-
     topics = list(topics)
     with_contracts = any(each.contract for each in topics)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("topic", overflow="fold")
+    table = plain_table(columns)
+    table.add_column("topic", overflow="fold", min_width=TOPIC_COLUMNS_MIN)
     if with_contracts:
         table.add_column("contract", overflow="fold")
     for column in ("messages", "p50", "p99", "max", "late", "lost", "in a row"):

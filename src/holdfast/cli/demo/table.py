@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.demo.watch import Row, Snapshot
-from holdfast.cli.figures import NOTHING
+from holdfast.cli.figures import NOTHING, plain_table
 from holdfast.units import S, ms_of
 
 RATE_WINDOW_NS = 3 * S
-ROOMY_COLUMNS = 100
 NAME_COLUMNS_MIN = 10
 
 
@@ -53,8 +51,7 @@ def verdict_words(row: Row, *, final: bool) -> tuple[str, str]:
 
 
 def contract_table(snapshot: Snapshot, rates: Sequence[float], columns: int) -> Table:
-    roomy = columns >= ROOMY_COLUMNS
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1) if roomy else 0)
+    table = plain_table(columns)
     table.add_column("contract", no_wrap=True, overflow="ellipsis", min_width=NAME_COLUMNS_MIN)
     for name in ("topics", "messages", "msg/s", "p50", "p99", "max", "≤ D", "lost", "≤ L"):
         table.add_column(name, justify="right", no_wrap=True)
