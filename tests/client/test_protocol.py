@@ -87,10 +87,11 @@ def test_qos_2_is_released_and_answered_once() -> None:
     protocol = connected(Properties(receive_max=1))
     packet_id = publish(protocol, 2)
     protocol.output()
-    assert give(protocol, Pubrec(packet_id)) == []
+    answer = Pubrec(packet_id, Reason.NO_MATCHING_SUBSCRIBERS)
+    assert give(protocol, answer) == []
     assert sent(protocol) == [Pubrel(packet_id)]
     assert protocol.quota == 0
-    assert give(protocol, Pubcomp(packet_id)) == [Pubcomp(packet_id)]
+    assert give(protocol, Pubcomp(packet_id)) == [answer]
     assert protocol.quota == 1
 
 

@@ -4,6 +4,7 @@ Laws:
 - no more QoS 1 and 2 messages are on their way than the server's receive maximum (`quota`)
 - a received message is acknowledged exactly when its user says so (`acknowledge`), once
 - a QoS 2 message is given out once, however often it is sent
+- the answer to a QoS 2 message is its PUBREC, given out when the exchange is over
 - bytes that are no packet for a client raise PeerError; nothing is read after that
 """
 
@@ -42,7 +43,7 @@ RECEIVE_MAX_DEFAULT = 65_535
 REFUSAL = 0x80
 
 # What a connection's user gets to see; the rest of an exchange is dealt with here.
-Answer: TypeAlias = Puback | Pubrec | Pubcomp | Suback | Unsuback
+Answer: TypeAlias = Puback | Pubrec | Suback | Unsuback
 Incoming: TypeAlias = Connack | Publish | Answer | Pingresp | Disconnect
 
 
@@ -79,6 +80,7 @@ class Protocol:
         self._packet_id = 0
         # By packet identifier, what must come next.
         self._awaited: dict[int, type[Packet]] = {}
+        self._released_with: dict[int, Pubrec] = {}
         self._unacknowledged: dict[int, int] = {}
         self._unreleased: set[int] = set()
 
@@ -222,7 +224,7 @@ class Protocol:
         if self._awaited.get(packet.packet_id) is not type(packet):
             return None
         self._done(packet.packet_id, gives_quota=isinstance(packet, Puback | Pubcomp))
-        return packet
+        return self._released_with.pop(packet.packet_id) if isinstance(packet, Pubcomp) else packet
 
     def _received(self, packet: Pubrec) -> Pubrec | None:
         """Half of a QoS 2 exchange; a refusal ends it."""
@@ -233,6 +235,7 @@ class Protocol:
             self._done(packet.packet_id, gives_quota=True)
             return packet
         self._awaited[packet.packet_id] = Pubcomp
+        self._released_with[packet.packet_id] = packet
         self._put(Pubrel(packet.packet_id))
         return None
 
