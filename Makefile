@@ -34,11 +34,11 @@ tools-test:
 .venv/.installed: .venv/bin/python pyproject.toml
 	@echo "installing Holdfast and what it needs into .venv"
 	@$(BIN)/pip install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1'
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e .
+	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e .
 	@touch $@
 
 .venv/.dev: .venv/.installed
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dev]'
 	@touch $@
 
 .venv/.built: .venv/.installed setup.py $(SOURCES)
@@ -46,7 +46,7 @@ tools-test:
 	@touch $@
 
 .venv/.bench: .venv/.installed
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[bench]'
+	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[bench]'
 	@touch $@
 
 .PHONY: tools-bench

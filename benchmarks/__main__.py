@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,12 @@ import typer
 from rich.console import Console
 
 from . import growth, latency, memory, throughput
-from .brokers import KINDS, NAMES, raise_file_limit
-from .report import SUMMARY_COLUMNS, Machine, Outcome, Table, as_json, markdown
+from .brokers import KINDS, NAMES, NotStarted, raise_file_limit
+from .load import Lost
+from .measure import TurnFailed
+from .report import SUMMARY_COLUMNS, Machine, Outcome, Table, Verdict, as_json, markdown
 from .stage import Run
+from .wires import Refused
 
 BENCHMARKS = {
     "qos0": throughput.qos0,
@@ -40,6 +44,16 @@ def contestants(against: str, console: Console) -> list[str]:
     return present
 
 
+def attempt(name: str, run: Run, console: Console) -> Outcome:
+    """One benchmark; if a contestant fails in it, that is its verdict and the others still run."""
+    try:
+        return BENCHMARKS[name](run)
+    except (NotStarted, TurnFailed, Lost, Refused) as error:
+        console.print(f"{name} failed: {error}", style="red", markup=False, highlight=False)
+        reason = str(error).strip().splitlines()[0]
+        return Outcome([], [Verdict(name, "every contestant runs", f"failed: {reason}", False)], failed=True)
+
+
 def main(
     names: Annotated[
         list[str] | None, typer.Argument(help=f"which of {', '.join(BENCHMARKS)}; all if none")
@@ -60,9 +74,11 @@ def main(
     console.print(machine.line(), highlight=False)
     outcomes: dict[str, Outcome] = {}
     for name in chosen:
-        outcomes[name] = BENCHMARKS[name](run)
+        begin = time.monotonic()
+        outcomes[name] = attempt(name, run, console)
         for table in outcomes[name].tables:
             table.print(console)
+        console.print(f"{name} took {time.monotonic() - begin:.0f} s\n", style="dim", highlight=False)
     verdicts = [verdict for outcome in outcomes.values() for verdict in outcome.verdicts]
     Table("summary", SUMMARY_COLUMNS, [verdict.cells() for verdict in verdicts]).print(console)
     summary = markdown(machine, verdicts)
@@ -73,6 +89,7 @@ def main(
         LATEST.parent.mkdir(exist_ok=True)
         LATEST.write_text(f"# Benchmarks\n\n{summary}")
         console.print(f"written to {LATEST}")
+    raise typer.Exit(any(outcome.failed for outcome in outcomes.values()))
 
 
 typer.run(main)

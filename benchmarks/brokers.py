@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from importlib import metadata, util
 from pathlib import Path
 
+from .ahead import go_ahead
 from .contracts import Contracts
 from .wires import Mqtt, Nats, Wire
 
@@ -190,8 +191,8 @@ def _free_port() -> int:
 
 
 @contextmanager
-def running(name: str, contracts: Contracts) -> Iterator[Broker]:
-    """One contestant, up and answering."""
+def running(name: str, contracts: Contracts, ahead: bool = False) -> Iterator[Broker]:
+    """One contestant, up and answering; `ahead` of other work on this machine if asked."""
     kind = KINDS[name]
     with tempfile.TemporaryDirectory(prefix=f"bench-{name}-") as place:
         folder = Path(place)
@@ -203,7 +204,12 @@ def running(name: str, contracts: Contracts) -> Iterator[Broker]:
             (folder / "conf").write_text(kind.conf.format(port=port))
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(
-                kind.command(folder), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder
+                kind.command(folder),
+                preexec_fn=go_ahead if ahead else None,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
             )
         try:
             yield Broker(kind, process.pid, _await_port(process, port, folder))
@@ -236,7 +242,7 @@ def _answers(port: int) -> bool:
 
 
 @contextmanager
-def field_of(names: list[str], contracts: Contracts) -> Iterator[dict[str, Broker]]:
+def field_of(names: list[str], contracts: Contracts, ahead: bool = False) -> Iterator[dict[str, Broker]]:
     """Every named contestant, all running at once, so that they can take turns."""
     with ExitStack() as stack:
-        yield {name: stack.enter_context(running(name, contracts)) for name in names}
+        yield {name: stack.enter_context(running(name, contracts, ahead)) for name in names}

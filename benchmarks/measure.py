@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class TurnFailed(Exception):
-    """What happened inside the process of a turn, with its traceback."""
+    """What happened inside the process of a turn: a line that says it, then its traceback."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ def _serve(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         pipe.send(("done", work(Cue(pipe), *arguments)))
-    except BaseException:
-        pipe.send(("failed", traceback.format_exc()))
+    except BaseException as error:
+        pipe.send(("failed", f"{error!r}\n{traceback.format_exc()}"))
 
 
 @contextmanager

@@ -57,6 +57,7 @@ class Outcome:
     tables: list[Table]
     verdicts: list[Verdict] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
+    failed: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from .stage import WINDOW, Run, acknowledged_generator, check_delivery, generato
 TOPICS = 1_000
 PACED_PER_S = 50_000
 SUBSCRIBERS = 200
-FANOUT_WINDOW = 1_000
+FANOUT_WINDOW = 1000
 OF_NATS_MAX = 0.7
 OF_MOSQUITTO_MAX = 1 / 20
 STAMPED_OF_NATS_MAX = 1.0

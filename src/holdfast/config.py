@@ -381,7 +381,7 @@ class Limits(Checked, frozen=True, kw_only=True):
     buffer_messages_max: Annotated[int, _count(1_000_000)] = 1_000_000
     buffer_bytes_max: Annotated[int, _count(268_435_456)] = 268_435_456
     slow_max_ns: Annotated[int, duration(0, "50ms")] = named("slow_max", 50 * MS)
-    slice_jobs_max: Annotated[int, _count(2000)] = 2000
+    slice_jobs_max: Annotated[int, _count(1000)] = 1000
 
     def relations(self) -> Iterator[Problem]:
         for low, high, why in (

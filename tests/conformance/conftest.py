@@ -19,10 +19,11 @@ _places = itertools.count(1)
 class Place:
     """Topics and client identifiers that no other test uses, and the peers of this test."""
 
-    def __init__(self, broker: BrokerProcess, number: int) -> None:
+    def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
-        self.prefix = f"t{number}"
+        self.prefix = f"t{next(_places)}"
         self._peers: list[Peer] = []
+        self._stopped = False
 
     def topic(self, name: str) -> str:
         return f"{self.prefix}/{name}"
@@ -54,15 +55,20 @@ class Place:
         peer.send(data)
         peer.expect_refused(*reasons)
 
+    def stop(self) -> None:
+        """Ask the broker, which must be this place's own, to stop, and to do it in order."""
+        self._stopped = True
+        assert self.broker.terminate() == 0
+
     def leave(self) -> None:
         for peer in self._peers:
             peer.drop()
-        assert self.broker.alive, f"the broker died:\n{self.broker.stderr}"
+        assert self._stopped or self.broker.alive, f"the broker died:\n{self.broker.stderr}"
 
 
 @pytest.fixture
 def place(broker: BrokerProcess) -> Iterator[Place]:
-    place = Place(broker, next(_places))
+    place = Place(broker)
     yield place
     place.leave()
 
@@ -76,7 +82,7 @@ def start_place(start_broker: Callable[..., BrokerProcess]) -> Iterator[StartPla
     places: list[Place] = []
 
     def start(*holdfast_args: str, mosquitto_conf: str = "") -> Place:
-        places.append(Place(start_broker(*holdfast_args, mosquitto_conf=mosquitto_conf), next(_places)))
+        places.append(Place(start_broker(*holdfast_args, mosquitto_conf=mosquitto_conf)))
         return places[-1]
 
     yield start

@@ -112,6 +112,11 @@ class Peer:
         """CONNACK with one of these codes and no session, then the connection is closed."""
         self._expect_end(Type.CONNACK, reasons, seconds_max)
 
+    def expect_refused_or_closed(self, *reasons: int) -> None:
+        """Where even Holdfast may choose: a CONNACK with one of these codes before the close, or none."""
+        self.says_why = False
+        self.expect_refused(*reasons)
+
     def expect_nothing(self, seconds: float = QUIET_S) -> None:
         """Nothing arrives for so long, and the connection stays open."""
         if self._early:
@@ -221,7 +226,9 @@ class Peer:
             return b""
 
     def _expect_end(self, kind: Type, reasons: tuple[int, ...], seconds_max: float) -> None:
-        found = self._next(time.monotonic() + seconds_max)
+        deadline = time.monotonic() + seconds_max
+        while (found := self._next(deadline)) is not None and found.type is Type.PUBLISH:
+            self._early.append(found)
         if found is None:
             return self._fail(f"closed without {kind.name}") if self.says_why else None
         if found.type is not kind:

@@ -315,3 +315,30 @@ def test_mqtt_4_12_0_7_auth_when_none_was_negotiated(place: Place, reason: R) ->
 def test_mqtt_3_15_1_1_auth_reserved_flags(place: Place) -> None:
     """The flags of AUTH are zero."""
     place.expect_violation(b"\xf1" + auth(0x18, props=[(P.AUTH_METHOD, "x")])[1:], *MALFORMED_OR_PROTOCOL)
+
+
+@pytest.mark.parametrize("client_id", ["x" * 500, "with space/and+wild#", "名前", "-_.~"])
+def test_mqtt_3_1_3_8_unusual_client_ids(place: Place, client_id: str) -> None:
+    """Longer and stranger identifiers may be accepted; if not, the refusal is 0x85."""
+    peer = place.peer()
+    peer.send(connect(place.prefix + client_id))
+    assert peer.expect(Type.CONNACK).reason in (R.SUCCESS, R.CLIENT_ID_NOT_VALID)
+
+
+def test_mqtt_3_1_2_17_empty_user_name_and_password(place: Place) -> None:
+    """A user name and a password of no bytes are present, and not malformed."""
+    peer = place.peer()
+    peer.send(connect(place.client_id("c"), username="", password=b""))
+    assert peer.expect(Type.CONNACK).reason in (R.SUCCESS, R.BAD_CREDENTIALS, R.NOT_AUTHORIZED)
+
+
+def test_mqtt_3_1_3_1_every_field_of_the_payload_in_order(place: Place) -> None:
+    """Client identifier, will, user name and password together are read in their order."""
+    watcher = place.connect("watcher")
+    watcher.subscribe(place.topic("will"))
+    will = Will(place.topic("will"), b"w" * 65535, props=[(P.USER, ("a", "b"))])
+    peer = place.peer()
+    peer.send(connect(place.client_id("c"), will=will, username="u", password=b"\0\xff", keep_alive=0))
+    assert peer.expect(Type.CONNACK).reason in (R.SUCCESS, R.BAD_CREDENTIALS, R.NOT_AUTHORIZED)
+    peer.drop()
+    assert watcher.receive().payload == b"w" * 65535

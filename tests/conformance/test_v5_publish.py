@@ -5,7 +5,7 @@ import time
 import pytest
 
 from conformance.conftest import Place
-from conformance.wire import P, R, Type, ack, packet, publish
+from conformance.wire import P, Packet, R, Type, ack, packet, publish
 
 KEPT = [(P.SESSION_EXPIRY, 60)]
 PAST_EXPIRY_S = 1.3
@@ -278,6 +278,14 @@ def test_mqtt_3_3_2_7_aliases_end_with_the_connection(place: Place) -> None:
 # 3.3.2.3.4 Topic aliases to the client
 
 
+def resolve(message: Packet, known: dict[int, str]) -> str:
+    """The topic of a message that may name it by an alias, as a client reads it."""
+    alias = message.number(P.TOPIC_ALIAS, 0)
+    if alias and message.topic:
+        known[alias] = message.topic
+    return message.topic or known[alias]
+
+
 def test_mqtt_3_1_2_27_no_alias_unless_the_client_allows(place: Place) -> None:
     """A client that announced no Topic Alias Maximum, or zero, is sent no alias."""
     for props in ([], [(P.TOPIC_ALIAS_MAX, 0)]):
@@ -298,8 +306,73 @@ def test_mqtt_3_1_2_26_aliases_to_the_client_stay_in_its_limit(place: Place) -> 
     for topic in topics:
         client.publish(topic)
         message = client.receive()
-        alias = message.number(P.TOPIC_ALIAS, 0)
-        assert alias <= 2
-        if alias and message.topic:
-            known[alias] = message.topic
-        assert (message.topic or known[alias]) == topic
+        assert message.number(P.TOPIC_ALIAS, 0) <= 2
+        assert resolve(message, known) == topic
+
+
+def test_mqtt_3_3_2_7_redelivery_does_not_use_aliases_of_the_past(place: Place) -> None:
+    """What is sent again on a new connection names its topic anew, whatever alias it had before."""
+    props = [(P.SESSION_EXPIRY, 60), (P.TOPIC_ALIAS_MAX, 5)]
+    first = place.connect("c", props=props)
+    first.subscribe((place.topic("+"), 1))
+    publisher = place.connect("pub")
+    names = ["a", "a", "b", "a"]
+    for name in names:
+        publisher.publish(place.topic(name), name.encode(), qos=1)
+        first.receive(auto_ack=False)
+    first.drop()
+    second = place.connect("c", clean=False, props=props)
+    known: dict[int, str] = {}
+    assert [resolve(second.receive(), known) for _ in names] == [place.topic(name) for name in names]
+
+
+def test_mqtt_3_3_2_7_a_session_may_be_resumed_without_aliases(place: Place) -> None:
+    """A client that allowed aliases before and does not now is sent whole topics."""
+    kept = (P.SESSION_EXPIRY, 60)
+    first = place.connect("c", props=[kept, (P.TOPIC_ALIAS_MAX, 5)])
+    first.subscribe((place.topic("a"), 1))
+    publisher = place.connect("pub")
+    for _ in range(2):
+        publisher.publish(place.topic("a"), b"x", qos=1)
+        first.receive(auto_ack=False)
+    first.drop()
+    second = place.connect("c", clean=False, props=[kept])
+    for _ in range(2):
+        message = second.receive()
+        assert (message.topic, message.prop(P.TOPIC_ALIAS)) == (place.topic("a"), None)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_mqtt_3_1_2_25_an_alias_is_not_defined_by_a_packet_never_sent(place: Place, qos: int) -> None:
+    """A message that is too large to send does not introduce an alias that later messages rely on."""
+    client = place.connect("c", props=[(P.TOPIC_ALIAS_MAX, 5), (P.MAX_PACKET_SIZE, 100)])
+    client.subscribe((place.topic("a"), qos))
+    publisher = place.connect("pub")
+    known: dict[int, str] = {}
+    for payload in (b"L" * 200, b"1", b"L" * 200, b"2"):
+        publisher.publish(place.topic("a"), payload, qos=qos)
+    for expected in (b"1", b"2"):
+        message = client.receive()
+        assert (resolve(message, known), message.payload) == (place.topic("a"), expected)
+
+
+def test_mqtt_section_3_3_2_3_8_many_user_properties(place: Place) -> None:
+    """There is no small limit on user properties; their length then takes several bytes."""
+    client = place.connect("c")
+    client.subscribe((place.topic("a"), 1))
+    pairs = [(f"name{number}", "v" * number) for number in range(200)]
+    client.publish(place.topic("a"), b"x", qos=1, props=[(P.USER, pair) for pair in pairs])
+    assert client.receive().all(P.USER) == pairs
+
+
+def test_mqtt_section_3_3_2_3_properties_in_any_order(place: Place) -> None:
+    """The order of different properties in a packet has no meaning."""
+    client = place.connect("c")
+    client.subscribe(place.topic("a"))
+    props = [(P.USER, ("a", "1")), (P.CORRELATION_DATA, b"c"), (P.CONTENT_TYPE, "t")]
+    props += [(P.USER, ("a", "2")), (P.PAYLOAD_FORMAT, 0), (P.RESPONSE_TOPIC, "r")]
+    client.publish(place.topic("a"), props=props)
+    message = client.receive()
+    assert message.all(P.USER) == [("a", "1"), ("a", "2")]
+    for identifier in (P.CORRELATION_DATA, P.CONTENT_TYPE, P.PAYLOAD_FORMAT, P.RESPONSE_TOPIC):
+        assert message.prop(identifier) == dict(props)[identifier]

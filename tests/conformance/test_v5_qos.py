@@ -280,3 +280,25 @@ def test_mqtt_4_6_0_5_order_of_messages_that_waited(place: Place) -> None:
         publisher.publish(place.topic("a"), payload, qos=1)
     second = place.connect("sub", clean=False, props=kept)
     assert second.receive_payloads(30) == payloads
+
+
+def test_mqtt_4_3_3_13_expiry_does_not_stop_the_acknowledgements(place: Place) -> None:
+    """A QoS 2 message that expires before PUBREL is still acknowledged to the end."""
+    client = place.connect("c")
+    client.send(publish(place.topic("a"), b"x", qos=2, pid=3, props=[(P.MESSAGE_EXPIRY, 1)]))
+    client.expect(Type.PUBREC)
+    client.expect_nothing(1.2)
+    client.send(ack(Type.PUBREL, 3))
+    answer = client.expect(Type.PUBCOMP)
+    assert (answer.pid, answer.reason) == (3, R.SUCCESS)
+
+
+def test_mqtt_4_6_0_5_order_with_a_narrow_window(place: Place) -> None:
+    """Order holds also where a receive maximum of 1 makes messages wait in the server."""
+    subscriber, publisher = place.connect("sub", props=[(P.RECEIVE_MAX, 1)]), place.connect("pub")
+    subscriber.subscribe((place.topic("a"), 2))
+    payloads = [b"%d" % number for number in range(15)]
+    for payload in payloads:
+        publisher.publish(place.topic("a"), payload, qos=2)
+    assert subscriber.receive_payloads(15) == payloads
+    subscriber.expect_quiet()

@@ -6,11 +6,13 @@ import pytest
 
 from conformance.conftest import Place
 from conformance.peer import Peer
-from conformance.wire import P, R, Type, ack, disconnect, publish
+from conformance.wire import NO_LOCAL, RETAIN_AS_PUBLISHED, P, R, Type, ack, disconnect, publish
 
 KEPT = [(P.SESSION_EXPIRY, 60)]
 PAST_EXPIRY_S = 1.6
 WELL_PAST_EXPIRY_S = 2.6
+
+MOSQUITTO_DEVIATES = {"test_mqtt_3_1_2_4_clean_start_forgets_qos_2_identifiers": "answers PUBREL with 0x00"}
 
 
 def resume(place: Place, name: str = "c") -> Peer:
@@ -309,4 +311,91 @@ def test_mqtt_section_4_1_qos_0_may_be_dropped_but_not_duplicated(place: Place) 
     if payloads == [b"zero"]:
         payloads.append(second.receive().payload)
     assert payloads[-1] == b"last"
+    second.expect_quiet()
+
+
+def test_mqtt_4_4_0_1_resent_again_on_every_resumption(place: Place) -> None:
+    """A message that stays unacknowledged comes again on each new connection, still under its identifier."""
+    first = place.connect("c", props=KEPT)
+    first.subscribe((place.topic("a"), 1))
+    place.connect("pub").publish(place.topic("a"), b"x", qos=1)
+    pid = first.receive(auto_ack=False).pid
+    first.drop()
+    for _ in range(3):
+        peer = resume(place)
+        message = peer.receive(auto_ack=False)
+        assert (message.pid, message.dup, message.payload) == (pid, True, b"x")
+        peer.drop()
+
+
+def test_mqtt_4_4_0_1_both_kinds_are_resent(place: Place) -> None:
+    """After a break, PUBREL comes again for one message and PUBLISH for others, under their identifiers."""
+    first = place.connect("c", props=KEPT)
+    first.subscribe((place.topic("a"), 2))
+    publisher = place.connect("pub")
+    for payload in (b"1", b"2", b"3"):
+        publisher.publish(place.topic("a"), payload, qos=2)
+    pids = [first.receive(auto_ack=False).pid for _ in range(3)]
+    assert pids[1] is not None
+    first.send(ack(Type.PUBREC, pids[1]))
+    first.expect(Type.PUBREL)
+    first.drop()
+    second = resume(place)
+    assert second.expect(Type.PUBREL).pid == pids[1]
+    resent = [second.receive(auto_ack=False) for _ in range(2)]
+    assert [(m.pid, m.payload, m.dup) for m in resent] == [(pids[0], b"1", True), (pids[2], b"3", True)]
+
+
+def test_mqtt_3_1_2_4_clean_start_forgets_qos_2_identifiers(place: Place) -> None:
+    """Clean start also discards which QoS 2 messages had arrived: the identifier is a new message."""
+    subscriber = place.connect("sub")
+    subscriber.subscribe((place.topic("a"), 0))
+    for payload in (b"before", b"after"):
+        client = place.connect("c", clean=True, props=KEPT)
+        client.send(publish(place.topic("a"), payload, qos=2, pid=7))
+        assert client.expect(Type.PUBREC).reason < 0x80
+        client.send(ack(Type.PUBREL, 7))
+        client.expect(Type.PUBCOMP)
+        client.send(publish(place.topic("b"), qos=2, pid=8))
+        client.expect(Type.PUBREC)
+        client.drop()
+    assert subscriber.receive_payloads(2) == [b"before", b"after"]
+    last = place.connect("c", clean=True)
+    last.send(ack(Type.PUBREL, 8))
+    assert last.expect(Type.PUBCOMP).reason == R.PACKET_ID_NOT_FOUND
+
+
+def test_mqtt_4_4_0_1_messages_under_way_survive_a_takeover(place: Place) -> None:
+    """A takeover is a break too: what the old connection did not acknowledge comes to the new one."""
+    first = place.connect("c", props=KEPT)
+    first.subscribe((place.topic("a"), 1))
+    place.connect("pub").publish(place.topic("a"), b"x", qos=1)
+    pid = first.receive(auto_ack=False).pid
+    message = resume(place).receive()
+    assert (message.pid, message.dup) == (pid, True)
+
+
+def test_mqtt_section_4_1_options_are_session_state(place: Place) -> None:
+    """A resumed subscription keeps all its options: here retain as published and no local."""
+    first = place.connect("c", props=KEPT)
+    first.subscribe((place.topic("a"), 1 | NO_LOCAL | RETAIN_AS_PUBLISHED))
+    first.drop()
+    second = resume(place)
+    second.publish(place.topic("a"), b"mine", qos=1)
+    place.connect("pub").publish(place.topic("a"), b"theirs", qos=1, retain=True)
+    message = second.receive()
+    assert (message.payload, message.retain) == (b"theirs", True)
+    second.expect_quiet()
+
+
+def test_mqtt_3_1_2_25_packet_size_of_the_resuming_connection(place: Place) -> None:
+    """What waited is measured by the limit of the connection that it is sent on."""
+    first = place.connect("c", props=KEPT)
+    first.subscribe((place.topic("a"), 1))
+    first.drop()
+    publisher = place.connect("pub")
+    for payload in (b"L" * 200, b"s"):
+        publisher.publish(place.topic("a"), payload, qos=1)
+    second = place.connect("c", clean=False, props=[*KEPT, (P.MAX_PACKET_SIZE, 100)])
+    assert second.receive().payload == b"s"
     second.expect_quiet()

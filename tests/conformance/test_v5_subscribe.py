@@ -3,7 +3,7 @@
 import pytest
 
 from conformance.conftest import Place
-from conformance.wire import NO_LOCAL, P, R, Type, ack, packet, subscribe, u16, unsubscribe
+from conformance.wire import NO_LOCAL, P, R, Type, ack, packet, publish, subscribe, u16, unsubscribe
 
 MALFORMED_OR_PROTOCOL = (R.MALFORMED_PACKET, R.PROTOCOL_ERROR)
 
@@ -264,3 +264,61 @@ def test_mqtt_3_10_4_6_filters_are_processed_in_sequence(place: Place) -> None:
     client.subscribe(place.topic("a"))
     reasons = client.unsubscribe(place.topic("a"), place.topic("a")).reasons
     assert reasons == [R.SUCCESS, R.NO_SUBSCRIPTION_EXISTED]
+
+
+def test_mqtt_3_8_4_5_the_same_filter_twice_in_one_subscribe(place: Place) -> None:
+    """Filters are processed in sequence: the second of two equal ones replaces the first."""
+    client = place.connect("c")
+    assert client.subscribe((place.topic("a"), 0), (place.topic("a"), 1)).reasons == [0, 1]
+    client.publish(place.topic("a"), b"x", qos=1)
+    assert client.receive().qos == 1
+    client.expect_quiet()
+
+
+def test_mqtt_3_8_4_4_no_message_is_lost_while_a_subscription_is_replaced(place: Place) -> None:
+    """Messages published around a repeated SUBSCRIBE all arrive, and once."""
+    subscriber, publisher = place.connect("sub"), place.connect("pub")
+    subscriber.subscribe((place.topic("a"), 1))
+    for number in range(60):
+        publisher.send(publish(place.topic("a"), b"%d" % number, qos=1, pid=number + 1))
+        if number % 10 == 0:
+            subscriber.send(subscribe(1000 + number, (place.topic("a"), 1)))
+    for number in range(0, 60, 10):
+        assert subscriber.expect(Type.SUBACK).pid == 1000 + number
+    assert subscriber.receive_payloads(60) == [b"%d" % number for number in range(60)]
+    subscriber.expect_quiet()
+
+
+def test_mqtt_3_8_4_6_many_filters_in_one_subscribe(place: Place) -> None:
+    """A hundred filters get a hundred codes, in order."""
+    client = place.connect("c")
+    filters = [(place.topic(f"{number}"), number % 3) for number in range(100)]
+    assert client.subscribe(*filters).reasons == [number % 3 for number in range(100)]
+
+
+def test_mqtt_3_10_4_1_one_of_two_overlapping_subscriptions(place: Place) -> None:
+    """Removing one of two overlapping subscriptions leaves the other."""
+    client = place.connect("c")
+    client.subscribe(place.topic("a"), place.topic("#"))
+    client.unsubscribe(place.topic("a"))
+    client.publish(place.topic("a"), b"x")
+    assert client.receive().payload == b"x"
+    client.expect_quiet()
+
+
+def test_mqtt_section_3_8_2_1_3_user_properties_are_accepted(place: Place) -> None:
+    """SUBSCRIBE and UNSUBSCRIBE may carry user properties that mean nothing to the server."""
+    client = place.connect("c")
+    props = [(P.USER, ("colour", "blue")), (P.USER, ("colour", "red"))]
+    assert client.subscribe((place.topic("a"), 1), props=props).reasons == [1]
+    client.send(unsubscribe(9, place.topic("a"), props=props))
+    assert client.expect(Type.UNSUBACK).reasons == [R.SUCCESS]
+
+
+def test_mqtt_3_8_3_3_no_local_of_an_overlapping_subscription(place: Place) -> None:
+    """No local is a matter of each subscription: another that matches, without it, still delivers."""
+    client = place.connect("c")
+    client.subscribe((place.topic("a"), NO_LOCAL), place.topic("#"))
+    client.publish(place.topic("a"), b"mine")
+    assert client.receive().payload == b"mine"
+    client.expect_quiet()

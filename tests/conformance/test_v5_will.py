@@ -13,6 +13,7 @@ SOON_S = 0.5
 MOSQUITTO_DEVIATES = {
     "test_mqtt_3_1_2_8_will_is_published_on_other_disconnects[128]": "keeps the will for 0x04 only",
     "test_mqtt_3_1_2_8_will_delay_without_a_session_is_none": "waits for the delay",
+    "test_mqtt_3_1_4_3_takeover_with_clean_start_ends_the_session": "waits for the delay",
 }
 
 
@@ -54,7 +55,7 @@ def test_mqtt_3_1_2_8_will_is_published_on_keep_alive_timeout(place: Place) -> N
     """A client that falls silent leaves its will."""
     watcher = watch(place)
     silent = place.connect("c", keep_alive=1, will=will_of(place))
-    assert watcher.receive(seconds_max=5).payload == b"gone"
+    assert watcher.receive(seconds_max=9).payload == b"gone"
     silent.expect_disconnect(R.KEEP_ALIVE_TIMEOUT)
 
 
@@ -195,3 +196,35 @@ def test_mqtt_3_1_3_9_takeover_with_delay_keeps_the_will_back(place: Place) -> N
     place.connect("c", props=kept, will=will_of(place, props=[(P.WILL_DELAY, 60)]))
     place.connect("c", clean=False, props=kept)
     watcher.expect_quiet()
+
+
+def test_mqtt_3_1_4_3_takeover_with_clean_start_ends_the_session(place: Place) -> None:
+    """A takeover with clean start ends the old session, so its will is published despite the delay."""
+    watcher = watch(place)
+    kept = [(P.SESSION_EXPIRY, 60)]
+    place.connect("c", props=kept, will=will_of(place, props=[(P.WILL_DELAY, 60)]))
+    place.connect("c", clean=True, props=kept)
+    assert watcher.receive().payload == b"gone"
+
+
+def test_mqtt_section_3_1_2_5_will_belongs_to_its_connection(place: Place) -> None:
+    """A connection without a will has none, although the session's earlier connection had one."""
+    watcher = watch(place)
+    kept = [(P.SESSION_EXPIRY, 60)]
+    first = place.connect("c", props=kept, will=will_of(place))
+    first.send(disconnect())
+    first.expect_closed()
+    place.connect("c", clean=False, props=kept).drop()
+    watcher.expect_quiet()
+
+
+def test_mqtt_3_1_2_15_retained_will_without_payload_clears(place: Place) -> None:
+    """A retained will is published like any message: with no payload it removes what was retained."""
+    watcher = watch(place)
+    place.connect("pub").publish(place.topic("will"), b"kept", qos=1, retain=True)
+    watcher.receive()
+    place.connect("c", will=will_of(place, payload=b"", retain=True)).drop()
+    watcher.receive()
+    late = place.connect("late")
+    late.subscribe(place.topic("will"))
+    late.expect_quiet()

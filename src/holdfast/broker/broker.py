@@ -1,7 +1,7 @@
 """One broker, pure: connections feed it bytes, `turn` moves everything on, links say what to write.
 
     connection.received(...)  packets come in; PUBLISH becomes a job at once, compiled
-    broker.turn(now)          dispatches a slice of jobs by deadline, then answers control packets, then timers
+    broker.turn(now)          dispatches a slice of jobs by deadline, then control packets, then timers
     board.take_ready()        the links that have something to write, to close or to pause
 
 Laws:
@@ -26,6 +26,7 @@ from holdfast.broker.subscribing import Subscribing
 from holdfast.broker.system_topics import SystemTopics
 from holdfast.broker.terms import POLICIES
 from holdfast.broker.timers import Timers
+from holdfast.broker.watchlist import Watchlist
 from holdfast.contract.model import ContractBook
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import decode, encode
@@ -33,7 +34,10 @@ from holdfast.mqtt.packets import Auth, Connect, Disconnect, Publish, Subscribe,
 from holdfast.mqtt.reasons import Reason
 
 CONTROL_PER_TURN = 64
+WATCHED_PER_TURN = 256
 CONNECT_PACKET = 1
+MQTT_NAME = b"\x00\x04MQTT"
+MQISDP_NAME = b"\x00\x06MQIsdp"
 
 Event = Callable[[str, dict[str, object]], None]
 
@@ -60,10 +64,13 @@ class Broker:
         self.connections_made = 0
         self.refusals: Counter[int] = Counter()
         self.timers = Timers()
+        self.watched_connections: Watchlist[Connection] = Watchlist()
+        self.watched_sessions: Watchlist[Session] = Watchlist()
         self.clients = Clients(self)
         self.subscribing = Subscribing(self)
         self.system_topics = SystemTopics(self, now_ns)
         self._draining = False
+        self._held_before = False
 
     # Connections
 
@@ -75,7 +82,7 @@ class Broker:
         connection = Connection(self.core, inbox, now_ns)
         self.connections.add(connection)
         self.connections_made += 1
-        self.timers.at(now_ns + self.limits.connect_timeout_ns, self._connect_overdue, connection)
+        self.watched_connections.watch(connection, now_ns + self.limits.connect_timeout_ns)
         return connection
 
     def lost(self, connection: Connection, now_ns: int) -> None:
@@ -90,6 +97,7 @@ class Broker:
     def forget(self, connection: Connection) -> None:
         """The connection is over on our side; its link still writes what is ready, and closes."""
         self.connections.discard(connection)
+        self.watched_connections.forget(connection)
         connection.closed()
 
     # Work
@@ -103,7 +111,7 @@ class Broker:
         core.deliver(self.limits.slice_jobs_max)
         for _ in range(min(CONTROL_PER_TURN, len(core.control))):
             self._control(core.control.popleft(), now_ns)
-        self.timers.run(now_ns)
+        self._look_around(now_ns)
         if core.board.held:
             self._release_held(now_ns)
         if core.board.overloaded:
@@ -204,9 +212,24 @@ class Broker:
 
     # Time
 
+    @property
+    def next_ns(self) -> int | None:
+        """When the next turn is due though nothing comes in."""
+        times = (self.timers.next_ns, self.watched_connections.next_ns, self.watched_sessions.next_ns)
+        return min((time for time in times if time is not None), default=None)
+
+    def _look_around(self, now_ns: int) -> None:
+        self.timers.run(now_ns)
+        for connection in self.watched_connections.due(now_ns, WATCHED_PER_TURN):
+            self.watch(connection, now_ns)
+        for session in self.watched_sessions.due(now_ns, WATCHED_PER_TURN):
+            self.clients.look_at(session, now_ns)
+
     def watch(self, connection: Connection, now_ns: int) -> None:
         """Ends a connection whose client is silent for too long, or never finishes a packet."""
-        if connection.closing or connection.session is None:
+        if connection.session is None:
+            self.count_refusal(Reason.KEEP_ALIVE_TIMEOUT, "no CONNECT in time")
+            self.forget(connection)
             return
         packet_timeout_ns = self.limits.packet_timeout_ns
         due_ns = (connection.unfinished_ns or now_ns) + packet_timeout_ns
@@ -228,12 +251,7 @@ class Broker:
                 )
                 return
             due_ns = min(due_ns, silent_ns)
-        self.timers.at(due_ns, self.watch, connection)
-
-    def _connect_overdue(self, connection: Connection, now_ns: int) -> None:
-        if connection.session is None and not connection.closing:
-            self.count_refusal(Reason.KEEP_ALIVE_TIMEOUT, "no CONNECT in time")
-            self.forget(connection)
+        self.watched_connections.watch(connection, due_ns)
 
     # Subscribers that cannot keep up
 
@@ -247,11 +265,14 @@ class Broker:
                 session.release_publishers(impatient=True)
             else:
                 still.append(session)
-                self.timers.at(session.held_since_ns + self.limits.slow_max_ns, self._look_again)
+        if still and not self._held_before:
+            self.timers.at(now_ns + self.limits.slow_max_ns, self._look_again)
+        self._held_before = bool(still)
         self.core.board.held = still
 
     def _look_again(self, now_ns: int) -> None:
         """Only wakes the broker, so that a turn comes."""
+        self._held_before = False
 
     def _relieve(self, now_ns: int) -> None:
         """A session's bounds are reached and its contracts allow no more losses: it ends, loudly."""
@@ -272,11 +293,12 @@ def decode_connect(clients: Clients, connection: Connection, first_byte: int, bo
     try:
         packet = decode(first_byte, body, 5)  # CONNECT tells its version itself
     except PeerError as error:
-        version = body[6] if body[:6] == b"\x00\x04MQTT" and len(body) > 6 else 0
-        if version == 5:
+        if body.startswith(MQTT_NAME) and body[len(MQTT_NAME) :] >= b"\x05":
             clients.refuse(connection, 5, error)
-        elif error.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION:
-            clients.refuse(connection, 5 if version > 5 else 4, error)
+        elif (
+            body.startswith((MQTT_NAME, MQISDP_NAME)) and error.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION
+        ):
+            clients.refuse(connection, 4, error)
         raise
     assert isinstance(packet, Connect)
     return packet

@@ -3,8 +3,8 @@
 Laws:
 - a client identifier has at most one connection; a newcomer takes over, and the one before is told (0x8E)
 - a session lives while connected and for its expiry interval after; then nothing of it is left
-- a will is published exactly once: at its delay or at the session's end, whichever is first, unless the client
-  left with DISCONNECT 0x00 or came back in time
+- a will is published exactly once, at its delay or at the session's end, whichever is first, unless the
+  client left with DISCONNECT 0x00 or came back in time
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ KEEP_ALIVE_GRACE = 3, 2  # MQTT gives one and a half times the keep alive
 class ConnectionState(Struct):
     """What plain Python keeps of an accepted connection."""
 
-    connect: Connect
     keep_alive_ns: int
     session_expiry_s: int
     problem_info: bool
@@ -57,6 +56,8 @@ class Clients:
     # CONNECT
 
     def connect(self, connection: Connection, packet: Connect, now_ns: int) -> None:
+        if packet.version == 5 and packet.properties.max_packet_size is not None:
+            connection.packet_max = packet.properties.max_packet_size
         try:
             client_id, assigned = self._identify(packet)
             self._check(packet, client_id)
@@ -68,14 +69,12 @@ class Clients:
         connection.state = state
         connection.bind(session, packet.version)
         if packet.version == 5:
-            wanted = packet.properties
-            if wanted.max_packet_size is not None:
-                connection.packet_max = wanted.max_packet_size
-            connection.allow_aliases(wanted.topic_alias_max or 0)
-        self._welcome(connection, present, client_id if assigned else None)
+            connection.allow_aliases(packet.properties.topic_alias_max or 0)
+        self._welcome(connection, packet, present, client_id if assigned else None)
         window = packet.properties.receive_max if packet.version == 5 else None
         session.attach(connection, window or WINDOW_DEFAULT)
         self.broker.watch(connection, now_ns)
+        self.broker.watched_sessions.forget(session)
 
     def _identify(self, packet: Connect) -> tuple[str, bool]:
         if packet.client_id:
@@ -91,7 +90,7 @@ class Clients:
         if packet.properties.auth_method is not None:
             raise PeerError(
                 Reason.BAD_AUTHENTICATION_METHOD,
-                f"authentication method {packet.properties.auth_method!r} is not offered; connect without one",
+                f"authentication method {packet.properties.auth_method!r} is not offered here; use none",
             )
         limits = self.broker.limits
         if client_id not in self.sessions and len(self.sessions) >= limits.sessions_max:
@@ -109,7 +108,6 @@ class Clients:
         if limits.keep_alive_max_s < 65_535 and not 0 < keep_alive_s <= limits.keep_alive_max_s:
             keep_alive_s = limits.keep_alive_max_s
         return ConnectionState(
-            connect=packet,
             keep_alive_ns=keep_alive_s * S,
             session_expiry_s=expiry_s,
             problem_info=packet.properties.request_problem_info is not False,
@@ -147,8 +145,7 @@ class Clients:
         self.sessions[client_id] = session
         return session, False
 
-    def _welcome(self, connection: Connection, present: bool, assigned: str | None) -> None:
-        packet = connection.state.connect
+    def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> None:
         if packet.version < 5:
             connection.send(encode(Connack(session_present=present and packet.version == 4), packet.version))
             return
@@ -173,12 +170,13 @@ class Clients:
     def refuse(self, connection: Connection, version: int, error: PeerError) -> None:
         """Answers a CONNECT that cannot be accepted, and closes."""
         if version == 5:
-            connection.send(
+            said = connection.send(
                 encode(Connack(reason=error.reason, properties=Properties(reason_string=error.text)), 5)
             )
+            if not said:
+                connection.send(encode(Connack(reason=error.reason), 5))
         else:
-            code = connect_return(error.reason)
-            connection.send(encode(Connack(reason=code), 4))
+            connection.send(encode(Connack(reason=connect_return(error.reason)), 4))
         self.broker.count_refusal(error.reason, error.text)
         self.broker.forget(connection)
 
@@ -217,30 +215,32 @@ class Clients:
             return
         if state.session_expiry_s != NEVER_S:
             session.state.expires_ns = now_ns + state.session_expiry_s * S
-            self.broker.timers.at(session.state.expires_ns, self._expire, session)
         if state.will is not None:
-            delay_s = state.will.properties.will_delay or 0
-            session.state.will_ns = now_ns + delay_s * S
-            if delay_s == 0:
-                self._publish_will(session)
-            else:
-                self.broker.timers.at(session.state.will_ns, self._will_due, session)
+            session.state.will_ns = now_ns + (state.will.properties.will_delay or 0) * S
+        self.look_at(session, now_ns)
 
-    def _expire(self, session: Session, now_ns: int) -> None:
+    def look_at(self, session: Session, now_ns: int) -> None:
+        """A session without a connection: what is due now, and when to look again."""
         state: SessionState = session.state
-        if not state.ended and state.expires_ns is not None and state.expires_ns <= now_ns:
-            self.end(session, now_ns)
-
-    def _will_due(self, session: Session, now_ns: int) -> None:
-        state: SessionState = session.state
-        if not state.ended and state.will is not None and session.link is None and state.will_ns <= now_ns:
+        if state.ended or session.link is not None:
+            return
+        if state.will is not None and state.will_ns <= now_ns:
             self._publish_will(session)
+        if state.expires_ns is not None and state.expires_ns <= now_ns:
+            self.end(session, now_ns)
+            return
+        times = [
+            time for time in (state.expires_ns, state.will_ns if state.will else None) if time is not None
+        ]
+        if times:
+            self.broker.watched_sessions.watch(session, min(times))
 
     def end(self, session: Session, now_ns: int) -> None:
         """The session is over: its will is due now, and nothing of it stays."""
         if session.state.will is not None:
             self._publish_will(session)
         session.state.ended = True
+        self.broker.watched_sessions.forget(session)
         self.broker.subscribing.drop_all(session)
         session.clear()
         if self.sessions.get(session.client_id) is session:

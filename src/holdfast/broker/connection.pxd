@@ -12,6 +12,7 @@ from holdfast.broker.core cimport Core, Draft
 from holdfast.broker.link cimport Link
 from holdfast.broker.message cimport Topic
 from holdfast.broker.session cimport Session
+from holdfast.broker.topics cimport Ahead
 from holdfast.mqtt.wire cimport Out
 
 
@@ -36,6 +37,7 @@ cdef class Connection(Link):
     # Kept here for the plain Python side and the driver, which alone use them.
     cdef public object state
     cdef public int fd
+    cdef public int64_t watched
 
     cdef void sent(self, size_t size) noexcept
     cdef void _let_go(self) noexcept
@@ -43,6 +45,7 @@ cdef class Connection(Link):
     cpdef drained(self)
     cpdef flushed(self)
     cdef void _take(self, const uint8_t* data, size_t size)
+    cdef const uint8_t* _look_ahead(self, const uint8_t* at, const uint8_t* end) noexcept
     cdef size_t _parse(self, const uint8_t* data, size_t size)
     cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size)
     cdef void _publish(self, uint8_t first, const uint8_t* body, uint32_t size)
@@ -51,4 +54,5 @@ cdef class Connection(Link):
     cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias)
     cdef void _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size)
     cdef void _released(self, uint16_t packet_id)
+    cdef void _answer(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef void _wrong(self, int reason, str text)

@@ -10,6 +10,7 @@ from holdfast.broker.link cimport Link
 from holdfast.broker.message cimport Topic, topic_unpin
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
+from holdfast.broker.topics cimport AHEAD, Ahead
 from holdfast.mqtt.wire cimport (
     VARINT_BAD, VARINT_SHORT, Out, out_free, out_reserve, read_u16, read_varint, utf8_valid,
 )
@@ -170,13 +171,18 @@ cdef class Connection(Link):
         cdef const uint8_t* at = data
         cdef const uint8_t* end = data + size
         cdef const uint8_t* body
+        cdef const uint8_t* seen = at
         cdef long length
         cdef int head = 0
+        self.core.ahead.len = 0
+        self.core.ahead.next = 0
         while at < end:
+            if at >= seen:
+                seen = self._look_ahead(at, end)
             length = read_varint(at + 1, end, &head)
             if length < 0:
                 if length == VARINT_BAD:
-                    self._wrong(MALFORMED_PACKET, "the remaining length takes more than four bytes")
+                    self._wrong(MALFORMED_PACKET, "the remaining length is not written in the fewest bytes, four at most")
                 break
             if length + 1 + head > self.core.packet_bytes_max:
                 self._wrong(PACKET_TOO_LARGE, f"packets may have up to {self.core.packet_bytes_max} bytes")
@@ -191,6 +197,31 @@ cdef class Connection(Link):
                 break
             at = body + length
         return at - data
+
+    cdef const uint8_t* _look_ahead(self, const uint8_t* at, const uint8_t* end) noexcept:
+        """Fetches the topics of the PUBLISHes that come next; returns where it stopped."""
+        cdef Ahead* ahead = &self.core.ahead
+        cdef const uint8_t* body
+        cdef long length
+        cdef uint32_t size
+        cdef int head = 0
+        ahead.len = 0
+        ahead.next = 0
+        while at < end and ahead.len < AHEAD:
+            length = read_varint(at + 1, end, &head)
+            body = at + 1 + head
+            if length < 2 or length > end - body or at[0] >> 4 != PUBLISH:
+                break
+            size = read_u16(body)
+            if <long>size + 2 > length:
+                break
+            ahead.text[ahead.len] = body + 2
+            ahead.hash[ahead.len] = self.core.topics.hash_of(body + 2, size)
+            ahead.len += 1
+            at = body + length
+        if ahead.len > 1:
+            self.core.topics.fetch(ahead)
+        return at if ahead.len else at + 1
 
     cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size):
         """Handles one packet; 0 when nothing behind it may be looked at now."""
@@ -272,7 +303,7 @@ cdef class Connection(Link):
             return
         if draft.qos:
             if draft.qos == 2 and self.session.received is not None and packet_id in self.session.received:
-                self.put_ack(0x50, packet_id, 0)
+                self._answer(0x50, packet_id, 0)
                 return
             if self.inbound >= self.core.receive_max and self.version == 5:
                 self._wrong(RECEIVE_MAXIMUM_EXCEEDED,
@@ -328,8 +359,17 @@ cdef class Connection(Link):
 
     cdef Topic* _topic(self, const uint8_t* text, uint32_t size):
         """The topic of that name; a name that was seen before needs no checking."""
-        cdef uint64_t hash = self.core.topics.hash_of(text, size)
-        cdef Topic* topic = self.core.topics.find(text, size, hash)
+        cdef Ahead* ahead = &self.core.ahead
+        cdef uint64_t hash
+        cdef Topic* topic
+        while ahead.next < ahead.len and ahead.text[ahead.next] < text:
+            ahead.next += 1  # a name that was not needed: the packet had an alias
+        if ahead.next < ahead.len and ahead.text[ahead.next] == text:
+            hash = ahead.hash[ahead.next]
+            ahead.next += 1
+        else:
+            hash = self.core.topics.hash_of(text, size)
+        topic = self.core.topics.find(text, size, hash)
         if topic == NULL:
             if memchr(text, 0x2B, size) != NULL or memchr(text, 0x23, size) != NULL:
                 self._wrong(TOPIC_NAME_INVALID, "a topic name has no wildcards")
@@ -413,8 +453,12 @@ cdef class Connection(Link):
         """PUBREL: the client will not send that QoS 2 message again."""
         if self.session.received is not None and packet_id in self.session.received:
             self.session.received.discard(packet_id)
-            if self.inbound:
-                self.inbound -= 1
-            self.put_ack(0x70, packet_id, 0)
+            self._answer(0x70, packet_id, 0)
         else:
-            self.put_ack(0x70, packet_id, PACKET_ID_NOT_FOUND)
+            self._answer(0x70, packet_id, PACKET_ID_NOT_FOUND)
+
+    cdef void _answer(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept:
+        """Acknowledges at once, but never before what came earlier."""
+        cdef int64_t index = self.owe(first_byte, packet_id)
+        if index >= 0:
+            self.settle(<uint32_t>index, reason)

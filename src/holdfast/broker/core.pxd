@@ -14,7 +14,7 @@ from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport Ledger, Message, Topic
 from holdfast.broker.subscriptions cimport Subscription, SubscriptionTree
 from holdfast.broker.terms cimport PolicyKind, Terms
-from holdfast.broker.topics cimport TopicTable
+from holdfast.broker.topics cimport Ahead, TopicTable
 
 
 cdef struct Draft:
@@ -45,6 +45,7 @@ cdef class Core:
     cdef readonly uint32_t packet_bytes_max, levels_max, backlog_max
     cdef readonly size_t retained_count, retained_bytes, retained_messages_max, retained_bytes_max
     cdef public uint64_t packets_received, bytes_received, messages_received, messages_refused
+    cdef Ahead ahead
     cdef uint8_t* _scratch
     cdef size_t _scratch_size
     cdef public object control          # connections whose next packet plain Python handles

@@ -18,7 +18,7 @@ cdef enum:
 
 cdef struct Ack:
     uint16_t packet_id
-    uint8_t first_byte  # PUBACK or PUBREC
+    uint8_t first_byte  # PUBACK, PUBREC or PUBCOMP
     uint8_t reason
     uint8_t done
 
@@ -41,7 +41,7 @@ cdef class Board:
     cdef public list overloaded  # sessions that can keep no contract any more: their bounds are reached
     cdef public list held        # sessions that slow their publishers
     cdef public int64_t now_ns
-    cdef public uint64_t packets_sent, bytes_sent, messages_sent, messages_dropped
+    cdef public uint64_t bytes_sent, messages_sent, messages_dropped
 
     cdef bint wait_in(self, Waiting* waiting, object item) noexcept
     cdef list take(self, Waiting* waiting)

@@ -5,7 +5,6 @@ class Board:
     overloaded: list[Session]
     held: list[Session]
     now_ns: int
-    packets_sent: int
     bytes_sent: int
     messages_sent: int
     messages_dropped: int

@@ -174,7 +174,8 @@ cdef class Link:
             if not ack.done:
                 break
             self.put_ack(ack.first_byte, ack.packet_id, ack.reason)
-            if ack.first_byte == PUBACK or ack.reason >= 0x80:
+            # A message stops being unacknowledged with PUBACK, with PUBCOMP, or when it was refused.
+            if self.inbound and (ack.first_byte == PUBACK or (ack.first_byte == PUBREC) == (ack.reason >= 0x80)):
                 self.inbound -= 1
             self.acks_head += 1
 

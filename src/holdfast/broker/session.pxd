@@ -57,6 +57,7 @@ cdef class Session:
     cdef dict runs              # topic name -> messages lost in a row, while any are
     cdef readonly set received  # QoS 2 identifiers between PUBLISH and PUBREL
     # Kept here for the plain Python side, which alone uses them.
+    cdef public int64_t watched
     cdef public dict subscriptions
     cdef public object state
 

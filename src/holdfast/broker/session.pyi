@@ -15,6 +15,7 @@ class Session:
     holding: list[Link] | None
     held_since_ns: int
     received: set[int] | None
+    watched: int
     subscriptions: dict[str, Any]
     state: Any
     def __init__(

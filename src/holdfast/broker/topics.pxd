@@ -13,6 +13,18 @@ cdef enum:
     ROOTS = 4096    # generation counters, one for each hash of a first level
 
 
+cdef enum:
+    AHEAD = 24      # topics that are fetched together
+
+
+cdef struct Ahead:
+    # Names that will be looked up next, with their hashes; the memory they need is on its way.
+    const uint8_t* text[AHEAD]
+    uint64_t hash[AHEAD]
+    int len
+    int next
+
+
 cdef class TopicTable:
     cdef uint64_t* slots        # topic pointer in the low 48 bits, top of its hash above
     cdef size_t mask
@@ -30,12 +42,7 @@ cdef class TopicTable:
     cdef void _remove_slot(self, size_t at) noexcept
     cdef uint64_t hash_of(self, const uint8_t* text, uint32_t size) noexcept
 
+    cdef void fetch(self, Ahead* ahead) noexcept
+
     cdef inline uint64_t current_stamp(self, Topic* topic) noexcept:
         return self.everywhere + self.generation[topic.root]
-
-    cdef inline void prefetch(self, uint64_t hash) noexcept:
-        __builtin_prefetch(&self.slots[hash & self.mask])
-
-
-cdef extern from *:
-    void __builtin_prefetch(const void*) noexcept nogil

@@ -14,6 +14,7 @@ cdef extern from *:
         return (unsigned long long)product ^ (unsigned long long)(product >> 64);
     }
     """
+    void __builtin_prefetch(const void*) noexcept nogil
     uint64_t holdfast_fold(uint64_t a, uint64_t b) noexcept nogil
 
 cdef uint64_t POINTER = 0x0000FFFFFFFFFFFFULL
@@ -90,6 +91,21 @@ cdef class TopicTable:
                     topic.used = 1
                     return topic
             at = (at + 1) & self.mask
+
+    cdef void fetch(self, Ahead* ahead) noexcept:
+        """Brings the slots, then the topics, into the cache, all at once instead of one after another."""
+        cdef int i
+        cdef uint64_t slot
+        cdef const char* at
+        for i in range(ahead.len):
+            __builtin_prefetch(&self.slots[ahead.hash[i] & self.mask])
+        for i in range(ahead.len):
+            slot = self.slots[ahead.hash[i] & self.mask]
+            if slot != 0 and (slot ^ ahead.hash[i]) & ~POINTER == 0:
+                at = <const char*>topic_in(slot)
+                __builtin_prefetch(at)
+                __builtin_prefetch(at + 64)
+                __builtin_prefetch(at + 128)
 
     cdef Topic* add(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept:
         """A topic that find() did not have; NULL when the table is full of topics in use, or memory is gone."""

@@ -31,7 +31,11 @@ def broker(
         ),
     ] = False,
 ) -> None:
-    """Run one broker until SIGTERM, which delivers what waits and exits 0. SIGHUP reads the contracts again."""
+    """Run one broker.
+
+    It prints a line for each address it listens on. SIGTERM delivers what waits and exits 0; SIGHUP reads the
+    contracts again. A contract that cannot be kept is refused at the start: see holdfast plan.
+    """
     addresses, problems = parse_addresses(listen or ["127.0.0.1:1883"])
     if policy not in POLICY_NAMES:
         problems.append(Problem("--policy", f"{policy!r} is not one of {', '.join(POLICY_NAMES)}"))
@@ -48,16 +52,16 @@ def broker(
 
 
 def become_broker(options: BrokerOptions) -> None:
-    """This process goes on as the broker, without what only the command line needed: half the memory is gone."""
+    """This process goes on as the broker, without the memory that only the command line needed."""
     import os
     import sys
 
     import msgspec
 
-    from holdfast.contract.file import load_contracts
+    from holdfast.contract.plan import load_admitted
 
     if options.contracts is not None:
-        load_contracts(Path(options.contracts))
+        load_admitted(Path(options.contracts))
     arguments = msgspec.json.encode(options).decode()
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "holdfast.runtime.serve", arguments])
@@ -81,12 +85,12 @@ def parse_addresses(listen: list[str]) -> tuple[list[tuple[str, int]], list[Prob
 
 def check(contracts: Path | None, problems: list[Problem]) -> None:
     """Reports every problem of the options and of the file together."""
-    from holdfast.contract.file import load_contracts
+    from holdfast.contract.plan import load_admitted
 
     lines = [f"holdfast broker: {problem}" for problem in problems]
     if contracts is not None:
         try:
-            load_contracts(contracts)
+            load_admitted(contracts)
         except ConfigError as error:
             lines.append(str(error))
     for line in lines:

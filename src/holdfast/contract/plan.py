@@ -6,11 +6,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from holdfast.contract.admission import Admission, admit, order_groups
+from holdfast.contract.file import load_contracts
 from holdfast.contract.load import Load, check_load
 from holdfast.contract.model import Contract, ContractBook
+from holdfast.errors import ConfigError, Problem
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +57,17 @@ def make_plan(book: ContractBook) -> Plan:
         load=load,
         replicated_fraction=_replicated_fraction(admissions),
     )
+
+
+def load_admitted(path: Path) -> ContractBook:
+    """The book of a file whose every promise can be kept; a refused contract is a problem of the file."""
+    book = load_contracts(path)
+    plan = make_plan(book)
+    judged = [*plan.admissions, (book.default, plan.default)]
+    refused = [Problem(f"contract {c.name!r}", a.reason) for c, a in judged if not a.admitted]
+    if refused:
+        raise ConfigError(str(path), refused)
+    return book
 
 
 def _replicated_fraction(admissions: list[tuple[Contract, Admission]]) -> float:

@@ -117,7 +117,8 @@ cdef inline bint _is(const uint8_t* at, size_t start, size_t end, uint8_t wildca
 
 
 cdef inline bint _ends_in_rest(const uint8_t* at, size_t size, size_t slash) noexcept nogil:
-    return slash + 2 == size and at[slash + 1] == HASH
+    """Whether `at` goes on with "/#" only; after an empty first level ("/#") the topic would be empty, so no topic."""
+    return slash > 0 and slash + 2 == size and at[slash + 1] == HASH
 
 
 cdef bint filters_overlap(const uint8_t* a, size_t an, const uint8_t* b, size_t bn) noexcept nogil:

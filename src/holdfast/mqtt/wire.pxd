@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memmove
 cdef enum:
     VARINT_MAX = 268435455  # the largest variable byte integer: four bytes of seven bits
     VARINT_SHORT = -1       # more bytes are needed
-    VARINT_BAD = -2         # a fifth byte was announced
+    VARINT_BAD = -2         # a fifth byte was announced, or fewer bytes would have done
 
 
 cdef struct Out:
@@ -95,6 +95,8 @@ cdef inline long read_varint(const uint8_t* at, const uint8_t* end, int* size) n
         value |= (<long>(at[n] & 0x7F)) << (7 * n)
         n += 1
         if not at[n - 1] & 0x80:
+            if n > 1 and at[n - 1] == 0:
+                return VARINT_BAD
             size[0] = n
             return value
     return VARINT_BAD

@@ -1,4 +1,4 @@
-"""One line on standard error for every event that matters, as `key=value`; the same event at most so often."""
+"""One line of `key=value` on standard error for every event that matters; the same at most so often."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ import msgspec
 import uvloop
 
 from holdfast.broker.broker import Broker
-from holdfast.contract.file import load_contracts
 from holdfast.contract.model import ContractBook
+from holdfast.contract.plan import load_admitted
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.runtime.log import log_event
 from holdfast.runtime.options import BrokerOptions
@@ -29,7 +29,7 @@ from holdfast.runtime.server import Server
 
 def serve(options: BrokerOptions) -> None:
     contracts = None if options.contracts is None else Path(options.contracts)
-    book = load_contracts(contracts) if contracts else ContractBook()
+    book = load_admitted(contracts) if contracts else ContractBook()
     raise_file_limit(book.limits.connections_max)
     # What lives now lives to the end: the collector need not look at it again.
     gc.collect()
@@ -63,7 +63,7 @@ def reload_contracts(broker: Broker, contracts: Path | None) -> None:
         log_event("not reloaded", {"why": "the broker was started without --contracts"})
         return
     try:
-        book = load_contracts(contracts)
+        book = load_admitted(contracts)
     except ConfigError as error:
         log_event("not reloaded", {"why": str(error)})
         return

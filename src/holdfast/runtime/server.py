@@ -11,13 +11,14 @@ import asyncio
 import gc
 import socket
 import time
+from typing import Any
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.connection import Inbox
 from holdfast.errors import Unavailable
 from holdfast.runtime.poller import Poller
 
-INBOX_BYTES = 65_536
+INBOX_BYTES = 32_768
 ACCEPT_BACKLOG = 4096
 FAREWELL_S = 5.0
 UNFINISHED_S = 0.05
@@ -56,9 +57,7 @@ class Server:
             ) from error
         return addresses
 
-    def _listen_on(
-        self, family: int, address: tuple[str, int] | tuple[str, int, int, int]
-    ) -> tuple[str, int]:
+    def _listen_on(self, family: int, address: Any) -> tuple[str, int]:
         listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -91,7 +90,7 @@ class Server:
 
     def _plan_alarm(self) -> None:
         """Wakes the broker at its next timer, and soon while a farewell is not over."""
-        due_ns = self.broker.timers.next_ns
+        due_ns = self.broker.next_ns
         if self.poller.unfinished:
             soon_ns = time.monotonic_ns() + int(UNFINISHED_S * 1e9)
             due_ns = soon_ns if due_ns is None else min(due_ns, soon_ns)

@@ -1,0 +1,161 @@
+"""A subscriber that cannot keep up: best effort goes first, then promises within L; then it is ended."""
+
+from __future__ import annotations
+
+from broker.bench import MS, Bench, Client, book, contract
+from holdfast.config import Limits
+from holdfast.mqtt.packets import Disconnect, Publish
+from holdfast.mqtt.reasons import Reason
+
+LIMITS = Limits(queue_messages_max=100, slice_jobs_max=1000)
+PROMISED = contract("promised", "promised/+", "50ms", 0)
+TOLERANT = contract("tolerant", "tolerant/+", "50ms", 3)
+EFFORT = contract("effort", "effort/+", "100ms", "unlimited")
+
+
+def stalled(*contracts: str) -> tuple[Bench, Client, Client]:
+    """A subscriber to everything that has stopped reading, and a publisher."""
+    bench = Bench(book(*contracts, limits=LIMITS))
+    subscriber, publisher = bench.client("s"), bench.client("p")
+    subscriber.subscribe("#")
+    subscriber.stop_reading()
+    return bench, subscriber, publisher
+
+
+def publish(bench: Bench, publisher: Client, topic: str, count: int, start: int = 0) -> None:
+    for number in range(start, start + count):
+        publisher.publish(topic, b"%d" % number)
+        bench.turn()
+
+
+def numbers(messages: list[Publish], topic: str) -> list[int]:
+    return [int(message.payload) for message in messages if message.topic == topic]
+
+
+def test_what_waits_leaves_by_deadline() -> None:
+    bench, subscriber, publisher = stalled(PROMISED, EFFORT)
+    publish(bench, publisher, "effort/1", 3)
+    publish(bench, publisher, "promised/1", 3)
+    subscriber.read_again()
+    topics = [message.topic for message in subscriber.messages()]
+    assert topics == ["promised/1"] * 3 + ["effort/1"] * 3
+
+
+def test_the_queue_is_bounded_and_keeps_the_newest_best_effort() -> None:
+    bench, subscriber, publisher = stalled(EFFORT)
+    publish(bench, publisher, "effort/1", 1000)
+    session = bench.broker.clients.sessions["s"]
+    assert session.queued == LIMITS.queue_messages_max
+    subscriber.read_again()
+    assert numbers(subscriber.messages(), "effort/1") == list(range(900, 1000))
+    assert bench.broker.core.board.messages_dropped == 900
+
+
+def test_best_effort_makes_way_for_promises() -> None:
+    bench, subscriber, publisher = stalled(PROMISED, EFFORT)
+    publish(bench, publisher, "effort/1", 100)
+    publish(bench, publisher, "promised/1", 60)
+    subscriber.read_again()
+    messages = subscriber.messages()
+    assert numbers(messages, "promised/1") == list(range(60))
+    assert len(numbers(messages, "effort/1")) == 40
+
+
+def longest_gap(got: list[int]) -> int:
+    return max((after - before - 1 for before, after in zip([-1, *got], got, strict=False)), default=0)
+
+
+def test_promises_are_thinned_within_their_tolerance_never_beyond() -> None:
+    bench, subscriber, publisher = stalled(TOLERANT)
+    publish(bench, publisher, "tolerant/1", 400)
+    subscriber.read_again()
+    got = numbers(subscriber.messages(), "tolerant/1")
+    assert len(got) < 400
+    assert longest_gap(got) <= 3
+
+
+def test_beyond_the_tolerance_the_subscriber_is_told_and_ended() -> None:
+    bench, subscriber, publisher = stalled(PROMISED)
+    publish(bench, publisher, "promised/1", 101)
+    bench.run()
+    assert subscriber.connection.closing
+    farewell = subscriber.take()[-1]
+    assert isinstance(farewell, Disconnect)
+    assert farewell.reason == Reason.QUOTA_EXCEEDED
+    assert "s" not in bench.broker.clients.sessions
+    assert ("overloaded", "s") in [(event, details.get("client")) for event, details in bench.events]
+    publish(bench, publisher, "promised/1", 10)
+    assert not publisher.connection.closing
+
+
+def test_publishers_are_slowed_before_anything_is_dropped_but_not_for_long() -> None:
+    bench, _, publisher = stalled(EFFORT)
+    publish(bench, publisher, "effort/1", 76)
+    assert not publisher.connection.reads
+    assert bench.broker.core.board.messages_dropped == 0
+    bench.pass_time(bench.broker.limits.slow_max_ns)
+    assert publisher.connection.reads
+    publish(bench, publisher, "effort/1", 200)
+    assert publisher.connection.reads
+
+
+def test_publishers_go_on_when_the_subscriber_does() -> None:
+    bench, subscriber, publisher = stalled(PROMISED)
+    publish(bench, publisher, "promised/1", 80)
+    assert not publisher.connection.reads
+    subscriber.read_again()
+    assert publisher.connection.reads
+    assert numbers(subscriber.messages(), "promised/1") == list(range(80))
+
+
+def test_publishers_go_on_when_the_slow_subscriber_leaves() -> None:
+    bench, subscriber, publisher = stalled(PROMISED)
+    publish(bench, publisher, "promised/1", 80)
+    bench.broker.lost(subscriber.connection, bench.now_ns)
+    bench.run()
+    assert publisher.connection.reads
+
+
+def test_a_publisher_that_outruns_the_broker_is_paused() -> None:
+    bench = Bench(book(EFFORT))
+    publisher = bench.client("p")
+    for _ in range(3 * bench.broker.limits.slice_jobs_max):
+        publisher.publish("effort/1")
+    assert not publisher.connection.reads
+    bench.run()
+    assert publisher.connection.reads
+
+
+def test_another_subscriber_does_not_notice() -> None:
+    bench, _, publisher = stalled(PROMISED, EFFORT)
+    healthy = bench.client("h")
+    healthy.subscribe("effort/#")
+    publish(bench, publisher, "effort/1", 1000)
+    assert numbers(healthy.messages(), "effort/1") == list(range(1000))
+
+
+def test_an_offline_session_keeps_its_bound_too() -> None:
+    bench = Bench(book(PROMISED, EFFORT, limits=LIMITS))
+    subscriber = bench.client("s", version=4, clean_start=False)
+    subscriber.subscribe("#", qos=1)
+    publisher = bench.client("p")
+    bench.broker.lost(subscriber.connection, bench.now_ns)
+    for number in range(500):
+        publisher.publish("effort/1", b"%d" % number, qos=1)
+        bench.run()
+    assert bench.broker.clients.sessions["s"].queued == 100
+    for number in range(101):
+        publisher.publish("promised/1", b"%d" % number, qos=1)
+        bench.run()
+    assert "s" not in bench.broker.clients.sessions
+
+
+def test_nothing_is_held_when_everyone_is_gone() -> None:
+    bench, subscriber, publisher = stalled(PROMISED, TOLERANT, EFFORT)
+    for topic in ("effort/1", "tolerant/1", "promised/1"):
+        publish(bench, publisher, topic, 50)
+    for client in (subscriber, publisher):
+        bench.broker.lost(client.connection, bench.now_ns)
+    bench.pass_time(1 * MS)
+    system = bench.broker.core.retained_count
+    assert bench.broker.core.messages_held == system

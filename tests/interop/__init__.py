@@ -1,0 +1,1 @@
+"""Clients that people already have, unchanged, against the broker under test."""
