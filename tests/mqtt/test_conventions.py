@@ -31,8 +31,21 @@ def test_a_publisher_that_starts_anew_is_another() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["", "1", "1/2", "/2/p", "1//p", "1/2/p/q", "-1/2/p", "1/+2/p", "1 /2/p", "１/2/p", f"{2**63}/1/p"]
-    + ["1/2/" + "p" * STAMP_CHARS_MAX, "9" * 4000 + "/1/p"],
+    [
+        "",
+        "1",
+        "1/2",
+        "/2/p",
+        "1//p",
+        "1/2/p/q",
+        "-1/2/p",
+        "1/+2/p",
+        "1 /2/p",
+        "１/2/p",
+        f"{2**63}/1/p",
+        "1/2/" + "p" * STAMP_CHARS_MAX,
+        "9" * 4000 + "/1/p",
+    ],
 )
 def test_what_is_no_stamp_is_none(value: str) -> None:
     assert parse_stamp(value) is None
