@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from conftest import StartBroker
 from holdfast.client import Client, Message, Outgoing, connect
 from holdfast.errors import Refused, Unavailable
 from holdfast.mqtt.codec import decode, encode, split
@@ -26,6 +25,7 @@ from holdfast.mqtt.reasons import Reason
 from support.brokers import BrokerProcess, free_port
 
 FRAME = Path(__file__).parents[2] / "examples" / "frame.toml"
+StartBroker = Callable[..., BrokerProcess]
 WAIT_S = 20.0
 
 
