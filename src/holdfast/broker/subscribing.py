@@ -21,6 +21,7 @@ from holdfast.broker.subscriptions import Subscription
 from holdfast.contract.admission import admit_requirement
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import encode
+from holdfast.mqtt.conventions import DEADLINE_PROPERTY, LOSS_PROPERTY, LOSS_UNLIMITED
 from holdfast.mqtt.packets import Properties, Suback, Subscribe, Unsuback, Unsubscribe
 from holdfast.mqtt.packets import Subscription as Wanted
 from holdfast.mqtt.reasons import Reason
@@ -30,8 +31,6 @@ from holdfast.units import parse_duration
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
 
-DEADLINE_PROPERTY = "hf-deadline"
-LOSS_PROPERTY = "hf-loss"
 RETAIN_ALWAYS, RETAIN_IF_NEW = 0, 1
 FAILURE_BEFORE_MQTT_5 = 0x80
 RETAINED_AT_ONCE = 100
@@ -143,7 +142,7 @@ class Subscribing:
                     deadline_ns = parse_duration(value)
                     if deadline_ns <= 0:
                         raise ValueError("a deadline is longer than 0")
-                elif name == LOSS_PROPERTY and value != "unlimited":
+                elif name == LOSS_PROPERTY and value != LOSS_UNLIMITED:
                     loss = int(value)
                     if not 0 <= loss < 2**31:
                         raise ValueError("a loss tolerance is a whole number of at least 0, or unlimited")
