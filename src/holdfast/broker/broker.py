@@ -265,18 +265,15 @@ class Broker:
 
     def _release_held(self, now_ns: int) -> None:
         """A subscriber may hold its publishers back for a while, not for good."""
-        still: list[Session] = []
-        for session in self.core.board.held:
-            if session.holding is None:
-                continue
-            if now_ns - session.held_since_ns >= self.limits.slow_max_ns:
-                session.release_publishers(impatient=True)
-            else:
-                still.append(session)
-        if still and not self._held_before:
-            self.timers.at(now_ns + self.limits.slow_max_ns, self._look_again)
-        self._held_before = bool(still)
-        self.core.board.held = still
+        soon_ns = self.limits.slow_max_ns
+        self.core.board.held = [
+            session
+            for session in self.core.board.held
+            if now_ns - session.held_since_ns < soon_ns or session.reconsider(now_ns)
+        ]
+        if self.core.board.held and not self._held_before:
+            self._held_before = True
+            self.timers.at(now_ns + soon_ns, self._look_again)
 
     def _look_again(self, now_ns: int) -> None:
         """Only wakes the broker, so that a turn comes."""

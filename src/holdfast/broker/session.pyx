@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free
 
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link
-from holdfast.broker.message cimport FINITE, Ledger, Message, Topic, message_drop, message_hold
+from holdfast.broker.message cimport EARLY, FINITE, Ledger, Message, Topic, message_drop, message_hold
 from holdfast.broker.terms cimport Terms
 
 cdef enum:
@@ -79,15 +79,35 @@ cdef class Session:
             self.forget_first(&self.lanes[PROMISED])
         self.release_publishers()
 
-    def release_publishers(self, bint impatient=False) -> None:
+    def release_publishers(self) -> None:
         """Lets the publishers go on that this session held back."""
         cdef Link link
-        if impatient:
-            self.impatient = True
         if self.holding is not None:
             for link in self.holding:
                 link.unhold()
             self.holding = None
+
+    def reconsider(self, int64_t now_ns) -> bool:
+        """After a while of holding publishers back: whether any are still held.
+
+        Those that keep to their contracts go on now. Those that send faster than theirs, or await
+        acknowledgements, stay while this client takes messages at all."""
+        cdef Link link
+        cdef bint moved = self.sent != self.sent_when_held
+        if self.holding is None:
+            return False
+        self.impatient = True
+        for link, patient in list(self.holding.items()):
+            if not (patient and moved):
+                del self.holding[link]
+                link.unhold()
+        if not self.holding:
+            self.holding = None
+            return False
+        self.impatient = False
+        self.held_since_ns = now_ns
+        self.sent_when_held = self.sent
+        return True
 
     cdef void want_pump(self) noexcept:
         if not self.pumping:
@@ -123,6 +143,7 @@ cdef class Session:
         elif not self.fly(m, qos, bits, ids):
             terms.dropped += 1
             return
+        self.sent += 1
         self.board.messages_sent += 1
         terms.delivered += 1
         if now_ns > m.deadline_ns:
@@ -185,7 +206,7 @@ cdef class Session:
         self.queued += 1
         self.queued_bytes += m.size
         if not self.impatient and self.link is not None and self.queued * 4 > self.queue_messages_max * 3:
-            self.hold_back(m)
+            self.hold_back(m, qos)
 
     cdef bint make_room(self, Message* m):
         """Whether the message may be queued though a bound is reached: best effort makes way first, then the
@@ -218,19 +239,24 @@ cdef class Session:
         message_drop(job.message)
         Py_XDECREF(<PyObject*>job.note)
 
-    cdef void hold_back(self, Message* m):
+    cdef void hold_back(self, Message* m, uint8_t qos):
         """Stops reading from the publisher of what this session cannot take, for a bounded while."""
         if m.source == NULL:
             return
         cdef Link source = <Link>m.source
-        if self.holding is None:
-            self.holding = []
-            self.held_since_ns = self.board.now_ns
-            self.board.held.append(self)
-        if source is self.link or source.closing or source in self.holding:
+        cdef bint patient = (qos and m.qos) or m.flags & EARLY
+        if source is self.link or source.closing:
             return
-        self.holding.append(source)
-        source.hold()
+        if self.holding is None:
+            self.holding = {}
+            self.held_since_ns = self.board.now_ns
+            self.sent_when_held = self.sent
+            self.board.held.append(self)
+        if source not in self.holding:
+            source.hold()
+            self.holding[source] = patient
+        elif patient:
+            self.holding[source] = True
 
     cdef void pump(self) noexcept:
         """Moves on what waits, smallest key first, as far as the socket and the window allow."""
