@@ -71,7 +71,9 @@ class Clients:
         connection.bind(session, packet.version)
         if packet.version == 5:
             connection.allow_aliases(packet.properties.topic_alias_max or 0)
-        self._welcome(connection, packet, present, client_id if assigned else None)
+        if not self._welcome(connection, packet, present, client_id if assigned else None):
+            self.close(connection, now_ns, Reason.PACKET_TOO_LARGE, "CONNACK is larger than the client takes")
+            return
         window = packet.properties.receive_max if packet.version == 5 else None
         session.attach(connection, window or WINDOW_DEFAULT)
         self.broker.watch(connection, now_ns)
@@ -155,10 +157,11 @@ class Clients:
         self.sessions[client_id] = session
         return session, False
 
-    def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> None:
+    def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> bool:
         if packet.version < 5:
-            connection.send(encode(Connack(session_present=present and packet.version == 4), packet.version))
-            return
+            return connection.send(
+                encode(Connack(session_present=present and packet.version == 4), packet.version)
+            )
         limits = self.broker.limits
         state: ConnectionState = connection.state
         properties = Properties(
@@ -175,7 +178,7 @@ class Clients:
             properties.response_info = (
                 f"response/{connection.session.client_id}" if connection.session else None
             )
-        connection.send(encode(Connack(session_present=present, properties=properties), 5))
+        return connection.send(encode(Connack(session_present=present, properties=properties), 5))
 
     def refuse(self, connection: Connection, version: int, error: PeerError) -> None:
         """Answers a CONNECT that cannot be accepted, and closes."""
