@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.bench import MS, WALL_NS, Bench, Client, book, contract
+from holdfast.config import Limits
 from holdfast.mqtt.packets import (
     Properties,
     Puback,
@@ -194,6 +195,21 @@ def test_pubcomp_never_goes_before_the_pubrec_it_belongs_to() -> None:
     bench.run()
     assert [type(packet) for packet in client.take()] == [Pubrec, Pubcomp]
     assert client.connection.inbound == 0
+
+
+def test_no_acknowledgement_before_its_own_dispatch() -> None:
+    """The urgent message is dispatched first; the calm one's PUBACK must not go along with it."""
+    bench = Bench(book(URGENT, CALM, limits=Limits(slice_jobs_max=1)))
+    client = bench.client("p")
+    client.send(
+        Publish(topic="calm/1", qos=1, packet_id=1),
+        Publish(topic="urgent/1", qos=1, packet_id=2),
+    )
+    bench.turn()
+    assert bench.broker.core.jobs_waiting == 1
+    assert client.take() == []
+    bench.run()
+    assert [packet.packet_id for packet in client.take() if isinstance(packet, Puback)] == [1, 2]
 
 
 def test_acknowledgements_leave_in_the_order_of_the_publishes() -> None:
