@@ -344,15 +344,12 @@ cdef class Connection(Link):
         cdef Stamp stamp
         cdef int head = 0
         cdef long length = read_varint(at, end, &head)
-        cdef const char* wrong
         if length < 0 or length > end - at - head:
             self._wrong(MALFORMED_PACKET, "PUBLISH ends inside its properties")
             return 0
         at += head
-        stamp.reason = 0
-        wrong = read_publish_properties(at, at + length, &stamp)
-        if wrong != NULL:
-            self._wrong(stamp.reason, wrong.decode())
+        if not read_publish_properties(at, at + length, &stamp):
+            self._wrong(stamp.reason, stamp.words.decode())
             return 0
         draft.payload = at + length
         draft.props = at

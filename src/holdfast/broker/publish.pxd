@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 cdef struct Stamp:
     int reason              # why the packet is refused, when it is
+    const char* words       # the same for people
     uint16_t alias          # 0: none
     uint32_t alias_at       # where its value stands, counted from the first property; 0: none
     uint32_t expiry_s
@@ -12,5 +13,5 @@ cdef struct Stamp:
     int64_t created_ns      # the publisher's creation stamp, wall clock; 0: none
 
 
-# NULL when everything is in order, else what is wrong, in words.
-cdef const char* read_publish_properties(const uint8_t* at, const uint8_t* end, Stamp* stamp) noexcept nogil
+# Reads the properties from `first` to `end` into `stamp`; 0 when something is wrong with them.
+cdef bint read_publish_properties(const uint8_t* first, const uint8_t* end, Stamp* stamp) noexcept nogil

@@ -4,8 +4,8 @@ The creation stamp is the user property `hf`: `created_ns/sequence/publisher`, d
 A value of another form is an ordinary user property.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
-from libc.string cimport memchr
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memchr, memset
 
 from holdfast.mqtt.wire cimport read_u16, read_u32, utf8_valid
 
@@ -22,7 +22,6 @@ cdef enum:
 cdef enum:
     MALFORMED_PACKET = 0x81
     PROTOCOL_ERROR = 0x82
-    TOPIC_NAME_INVALID = 0x90
     TOPIC_ALIAS_INVALID = 0x94
 
 cdef int64_t CREATED_MAX = 9_000_000_000_000_000_000
@@ -49,89 +48,85 @@ cdef inline int64_t read_created(const uint8_t* at, const uint8_t* end) noexcept
     return value
 
 
-cdef inline const char* fail(Stamp* stamp, int reason, const char* words) noexcept nogil:
+cdef inline const uint8_t* fail(Stamp* stamp, int reason, const char* words) noexcept nogil:
     stamp.reason = reason
-    return words
+    stamp.words = words
+    return NULL
 
 
-cdef const char* read_publish_properties(const uint8_t* at, const uint8_t* end, Stamp* stamp) noexcept nogil:
-    cdef const uint8_t* first = at
-    cdef const uint8_t* text
-    cdef uint32_t seen = 0
-    cdef uint8_t identifier
-    stamp.alias = 0
-    stamp.alias_at = 0
-    stamp.expiry_at = 0
-    stamp.expiry_s = 0
-    stamp.created_ns = 0
+cdef const uint8_t* read_text(const uint8_t* at, const uint8_t* end, Stamp* stamp) noexcept nogil:
+    """Behind the UTF-8 string at `at`."""
+    cdef const uint8_t* behind = skip_string(at, end)
+    if behind == NULL or not utf8_valid(at + 2, behind - at - 2):
+        return fail(stamp, MALFORMED_PACKET, "a text in the properties of PUBLISH is not UTF-8, or cut short")
+    return behind
+
+
+cdef const uint8_t* read_user(const uint8_t* at, const uint8_t* end, Stamp* stamp) noexcept nogil:
+    """Behind the user property at `at`; if it is the creation stamp, that is taken."""
+    cdef const uint8_t* value = read_text(at, end, stamp)
+    cdef const uint8_t* behind
+    if value == NULL:
+        return NULL
+    behind = read_text(value, end, stamp)
+    if behind != NULL and value - at == 4 and at[2] == 0x68 and at[3] == 0x66:  # hf
+        stamp.created_ns = read_created(value + 2, behind)
+    return behind
+
+
+cdef const uint8_t* read_number(int identifier, const uint8_t* at, const uint8_t* first, const uint8_t* end,
+                                Stamp* stamp) noexcept nogil:
+    """Behind the payload format, the expiry or the alias at `at`."""
+    cdef int size = 1 if identifier == PAYLOAD_FORMAT else 4 if identifier == MESSAGE_EXPIRY else 2
+    if end - at < size:
+        return fail(stamp, MALFORMED_PACKET, "PUBLISH ends inside its properties")
+    if identifier == PAYLOAD_FORMAT and at[0] > 1:
+        return fail(stamp, PROTOCOL_ERROR, "the payload format indicator is 0 or 1")
+    if identifier == MESSAGE_EXPIRY:
+        stamp.expiry_at = <uint32_t>(at - first)
+        stamp.expiry_s = read_u32(at)
+    if identifier == TOPIC_ALIAS:
+        stamp.alias_at = <uint32_t>(at - first)
+        stamp.alias = read_u16(at)
+        if stamp.alias == 0:
+            return fail(stamp, TOPIC_ALIAS_INVALID, "a topic alias is never 0")
+    return at + size
+
+
+cdef const uint8_t* read_bytes(int identifier, const uint8_t* at, const uint8_t* end, Stamp* stamp) noexcept nogil:
+    """Behind the content type, the response topic or the correlation data at `at`."""
+    cdef const uint8_t* behind
+    if identifier == CORRELATION_DATA:
+        behind = skip_string(at, end)
+        return behind if behind != NULL else fail(stamp, MALFORMED_PACKET, "PUBLISH ends inside its correlation data")
+    behind = read_text(at, end, stamp)
+    if behind != NULL and identifier == RESPONSE_TOPIC and (
+            memchr(at + 2, 0x2B, behind - at - 2) != NULL or memchr(at + 2, 0x23, behind - at - 2) != NULL):
+        return fail(stamp, PROTOCOL_ERROR, "a response topic has no wildcards")
+    return behind
+
+
+cdef bint read_publish_properties(const uint8_t* first, const uint8_t* end, Stamp* stamp) noexcept nogil:
+    cdef const uint8_t* at = first
+    cdef uint64_t seen = 0
+    cdef int identifier
+    memset(stamp, 0, sizeof(Stamp))
     while at < end:
         identifier = at[0]
         at += 1
         if identifier == USER_PROPERTY:
-            text = at
-            at = skip_string(at, end)
-            if at == NULL or not utf8_valid(text + 2, at - text - 2):
-                return fail(stamp, MALFORMED_PACKET, "the name of a user property is not UTF-8, or cut short")
-            if at - text == 4 and text[2] == 0x68 and text[3] == 0x66:  # hf
-                text = at
-                at = skip_string(at, end)
-                if at != NULL:
-                    stamp.created_ns = read_created(text + 2, at)
-            else:
-                text = at
-                at = skip_string(at, end)
-            if at == NULL or not utf8_valid(text + 2, at - text - 2):
-                return fail(stamp, MALFORMED_PACKET, "the value of a user property is not UTF-8, or cut short")
-            continue
-        if identifier == PAYLOAD_FORMAT:
-            if seen & 1:
-                return fail(stamp, PROTOCOL_ERROR, "the payload format indicator stands twice")
-            seen |= 1
-            if at >= end:
-                return fail(stamp, MALFORMED_PACKET, "PUBLISH ends inside its properties")
-            if at[0] > 1:
-                return fail(stamp, PROTOCOL_ERROR, "the payload format indicator is 0 or 1")
-            at += 1
-        elif identifier == MESSAGE_EXPIRY:
-            if seen & 2:
-                return fail(stamp, PROTOCOL_ERROR, "the message expiry interval stands twice")
-            seen |= 2
-            if end - at < 4:
-                return fail(stamp, MALFORMED_PACKET, "PUBLISH ends inside its properties")
-            stamp.expiry_at = <uint32_t>(at - first)
-            stamp.expiry_s = read_u32(at)
-            at += 4
-        elif identifier == CONTENT_TYPE or identifier == RESPONSE_TOPIC:
-            if seen & (4 if identifier == CONTENT_TYPE else 8):
-                return fail(stamp, PROTOCOL_ERROR, "the content type or the response topic stands twice")
-            seen |= 4 if identifier == CONTENT_TYPE else 8
-            text = at
-            at = skip_string(at, end)
-            if at == NULL or not utf8_valid(text + 2, at - text - 2):
-                return fail(stamp, MALFORMED_PACKET, "the content type or the response topic is not UTF-8, or cut short")
-            if identifier == RESPONSE_TOPIC and (memchr(text + 2, 0x2B, at - text - 2) != NULL
-                                                 or memchr(text + 2, 0x23, at - text - 2) != NULL):
-                return fail(stamp, PROTOCOL_ERROR, "a response topic has no wildcards")
-        elif identifier == CORRELATION_DATA:
-            if seen & 16:
-                return fail(stamp, PROTOCOL_ERROR, "the correlation data stands twice")
-            seen |= 16
-            at = skip_string(at, end)
-            if at == NULL:
-                return fail(stamp, MALFORMED_PACKET, "PUBLISH ends inside its correlation data")
-        elif identifier == TOPIC_ALIAS:
-            if seen & 32:
-                return fail(stamp, PROTOCOL_ERROR, "the topic alias stands twice")
-            seen |= 32
-            if end - at < 2:
-                return fail(stamp, MALFORMED_PACKET, "PUBLISH ends inside its properties")
-            stamp.alias = read_u16(at)
-            stamp.alias_at = <uint32_t>(at - first)
-            if stamp.alias == 0:
-                return fail(stamp, TOPIC_ALIAS_INVALID, "a topic alias is never 0")
-            at += 2
+            at = read_user(at, end, stamp)
+        elif identifier < 64 and seen & (1ULL << identifier):
+            at = fail(stamp, PROTOCOL_ERROR, "a property of PUBLISH stands twice")
+        elif identifier == PAYLOAD_FORMAT or identifier == MESSAGE_EXPIRY or identifier == TOPIC_ALIAS:
+            at = read_number(identifier, at, first, end, stamp)
+        elif identifier == CONTENT_TYPE or identifier == RESPONSE_TOPIC or identifier == CORRELATION_DATA:
+            at = read_bytes(identifier, at, end, stamp)
         elif identifier == SUBSCRIPTION_ID:
-            return fail(stamp, PROTOCOL_ERROR, "a client does not send subscription identifiers on PUBLISH")
+            at = fail(stamp, PROTOCOL_ERROR, "a client does not send subscription identifiers on PUBLISH")
         else:
-            return fail(stamp, MALFORMED_PACKET, "that property does not belong on PUBLISH")
-    return NULL
+            at = fail(stamp, MALFORMED_PACKET, "that property does not belong on PUBLISH")
+        if at == NULL:
+            return 0
+        seen |= 1ULL << (identifier & 63)
+    return 1
