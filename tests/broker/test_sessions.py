@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from broker.bench import Bench, book
@@ -177,7 +179,7 @@ def test_coming_and_going_leaves_no_timers_behind() -> None:
         client = bench.client("s", properties=KEPT, clean_start=False)
         bench.broker.lost(client.connection, bench.now_ns)
         bench.run()
-    assert len(bench.broker.timers) == 1  # $SYS
+    assert len(bench.broker.timers) == 2  # $SYS, and idle topics
     assert sum(len(step) for step in bench.broker.watched_sessions._steps.values()) == 1
     assert not any(bench.broker.watched_connections._steps.values())
 
@@ -190,3 +192,39 @@ def test_one_connection_too_many_is_told() -> None:
     connection.feed(encode(Connect(client_id="b"), 5), bench.now_ns, 0)
     bench.broker.turn(bench.now_ns, 0)
     assert connection.take_output()[3] == Reason.QUOTA_EXCEEDED
+
+
+def test_topics_that_nobody_uses_any_more_are_let_go() -> None:
+    bench = Bench()
+    publisher, subscriber = bench.client("p"), bench.client("s", properties=KEPT)
+    subscriber.subscribe("busy/#", qos=1)
+    before = bench.broker.core.topics.count
+    for number in range(3000):
+        publisher.publish(f"once/{number}")
+    publisher.publish("kept/retained", b"x", retain=True)
+    bench.run()
+    assert bench.broker.core.topics.count == before + 3001
+    for _ in range(40):
+        bench.pass_time(500_000_000)
+        publisher.publish("busy/1", qos=1)
+        bench.run()
+    assert bench.broker.core.topics.count == before + 2
+    messages = subscriber.messages()
+    assert len(messages) == 40
+    assert subscriber.subscribe("kept/#").reasons == [0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_topic_table_finds_what_it_holds_after_any_sweep(seed: int) -> None:
+    """Removal moves displaced topics back: none may become unreachable, none may come back."""
+    bench = Bench(book(limits=Limits(topics_max=500)))
+    chance = random.Random(seed)
+    publisher, subscriber = bench.client("p"), bench.client("s")
+    subscriber.subscribe("t/#")
+    for _ in range(60):
+        names = [f"t/{chance.randrange(700)}" for _ in range(50)]
+        for name in names:
+            publisher.publish(name)
+        bench.pass_time(chance.choice([0, 1, 3, 6]) * 1_000_000_000)
+        assert [message.topic for message in subscriber.messages()] == names
+        assert bench.broker.core.topics.count <= 500

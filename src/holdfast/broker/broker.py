@@ -32,10 +32,14 @@ from holdfast.errors import PeerError
 from holdfast.mqtt.codec import decode, encode
 from holdfast.mqtt.packets import Auth, Connect, Disconnect, Publish, Subscribe, Unsubscribe
 from holdfast.mqtt.reasons import Reason
+from holdfast.units import S
 
 CONTROL_PER_TURN = 64
 WATCHED_PER_TURN = 256
 REPLAYED_PER_TURN = 500
+TOPICS_IDLE_NS = 10 * S
+TOPICS_SWEEP_NS = S // 2
+TOPICS_SWEPT_AT_ONCE = 4096
 REFUSED_IN_WORDS_MAX = 64
 CONNECT_PACKET = 1
 MQTT_NAME = b"\x00\x04MQTT"
@@ -73,6 +77,7 @@ class Broker:
         self.system_topics = SystemTopics(self, now_ns)
         self._draining = False
         self._held_before = False
+        self.timers.at(now_ns + TOPICS_SWEEP_NS, self._forget_idle_topics)
 
     # Connections
 
@@ -260,6 +265,10 @@ class Broker:
                 return
             due_ns = min(due_ns, silent_ns)
         self.watched_connections.watch(connection, due_ns)
+
+    def _forget_idle_topics(self, now_ns: int) -> None:
+        self.core.topics.forget_idle(now_ns - TOPICS_IDLE_NS, TOPICS_SWEPT_AT_ONCE)
+        self.timers.at(now_ns + TOPICS_SWEEP_NS, self._forget_idle_topics)
 
     # Subscribers that cannot keep up
 

@@ -3,7 +3,7 @@
 # Laws:
 #   a topic's routes and terms may be used only while its stamp equals current_stamp(); otherwise refresh first
 #   a topic that anything points to (pins, a retained message) is never thrown out
-#   the table never holds more than topics_max topics
+#   the table never holds more than topics_max topics, and lets go of those that have been idle for a while
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -30,7 +30,7 @@ cdef class TopicTable:
     cdef size_t mask
     cdef readonly size_t count
     cdef readonly size_t topics_max
-    cdef size_t hand
+    cdef size_t hand, sweep
     cdef uint64_t seed
     cdef uint64_t everywhere
     cdef uint64_t generation[ROOTS]

@@ -1,7 +1,7 @@
 """The topic table: open addressing over topics that carry their own names."""
 
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
@@ -151,6 +151,7 @@ cdef class TopicTable:
         self.slots = slots
         self.mask = mask
         self.hand = 0
+        self.sweep = 0
         return 1
 
     cdef bint _evict_one(self) noexcept:
@@ -171,6 +172,22 @@ cdef class TopicTable:
             topic_free(topic)
             return 1
         return 0
+
+    def forget_idle(self, int64_t before_ns, size_t slots_max) -> int:
+        """Throws out topics without a message since then that nothing points to; looks at so many slots, and
+        goes on there the next time. Returns how many went."""
+        cdef size_t looked, forgotten = 0
+        cdef Topic* topic
+        for looked in range(min(slots_max, self.mask + 1)):
+            topic = topic_in(self.slots[self.sweep])
+            if topic == NULL or topic.pins or topic.retained != NULL or topic.last_ns >= before_ns:
+                self.sweep = (self.sweep + 1) & self.mask
+                continue
+            self._remove_slot(self.sweep)
+            self.count -= 1
+            topic_free(topic)
+            forgotten += 1
+        return forgotten
 
     cdef void _remove_slot(self, size_t at) noexcept:
         """Empties a slot and moves back those behind it that were displaced by it."""
