@@ -265,18 +265,27 @@ cdef class Session:
                     self.lanes[i].cap = 0
 
     cdef void send_again(self) noexcept:
-        """After a reconnect: every unacknowledged packet in its order, with its own identifier."""
+        """After a reconnect: every unacknowledged packet in its order, with its own identifier, as far as the
+        socket and the window, which may be smaller than before, allow."""
         cdef Flight* flight
         cdef uint16_t packet_id
+        cdef uint32_t unacknowledged = 0
+        cdef uint64_t i = self.head
+        while i != self.resend:
+            unacknowledged += self.flights[i & (self.flights_cap - 1)].stage != DONE
+            i += 1
         while self.resend != self.tail and self.link.out.len < OUT_HIGH:
             flight = &self.flights[self.resend & (self.flights_cap - 1)]
             packet_id = self.resend % PACKET_IDS + 1
             if flight.stage == AWAITS_PUBCOMP:
                 self.link.put_ack(PUBREL, packet_id, 0)
-            elif flight.stage != DONE and not self.link.put_publish(
-                    flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
-                    flight.bits | DUP, flight.ids):
-                self.land(flight)
+            elif flight.stage != DONE:
+                if unacknowledged >= self.window:
+                    break
+                if not self.link.put_publish(flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
+                                             flight.bits | DUP, flight.ids):
+                    self.land(flight)
+            unacknowledged += flight.stage != DONE
             self.resend += 1
 
     # What the client says of what was sent to it
@@ -344,5 +353,5 @@ cdef class Session:
             self.flights_cap = 0
         if self.resend - self.head > self.tail - self.head:
             self.resend = self.head
-        if self.queued:
+        if self.queued or self.resend != self.tail:
             self.want_pump()
