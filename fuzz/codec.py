@@ -19,6 +19,7 @@ from holdfast.mqtt.topics import levels, matches, overlap, split_shared, validat
 
 SEPARATOR = b"\n"
 TEXTS_MAX = 5
+FRONT = bytes(32)  # ctypes keeps less than this inside the object, where an overrun is not seen
 
 
 def run(data: bytes) -> None:
@@ -34,8 +35,9 @@ def run(data: bytes) -> None:
         topics(rest.split(SEPARATOR, TEXTS_MAX - 1))
 
 
-def exact(data: bytes) -> ctypes.Array[ctypes.c_ubyte]:
-    return (ctypes.c_ubyte * len(data)).from_buffer_copy(data)
+def exact(data: bytes) -> memoryview:
+    whole = (ctypes.c_ubyte * (len(FRONT) + len(data))).from_buffer_copy(FRONT + data)
+    return memoryview(whole)[len(FRONT) :]
 
 
 def one_packet(first_byte: int, body: bytes, version: int) -> None:
