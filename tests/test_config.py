@@ -23,6 +23,7 @@ FIELDS = {
     "session_expiry_max": ('"never"', '"always"'),
     "keep_alive_max_s": ("60", "65536"),
     "subscriptions_per_session_max": ("1", "0.5"),
+    "subscriptions_max": ("20000", "{}"),
     "topic_levels_max": ("8", "true"),
     "topics_max": ("10", "inf"),
     "retained_messages_max": ("10", "[10]"),

@@ -372,6 +372,7 @@ class Limits(Checked, frozen=True, kw_only=True):
     )
     keep_alive_max_s: Annotated[int, _count(65_535, 1, 65_535)] = 65_535
     subscriptions_per_session_max: Annotated[int, _count(10_000)] = 10_000
+    subscriptions_max: Annotated[int, _count(2_000_000)] = 2_000_000
     topic_levels_max: Annotated[int, _count(128, 1, 65_536)] = 128
     topics_max: Annotated[int, _count(1_000_000)] = 1_000_000
     retained_messages_max: Annotated[int, _count(1_000_000)] = 1_000_000
@@ -389,6 +390,7 @@ class Limits(Checked, frozen=True, kw_only=True):
             ("packet_bytes_max", "retained_bytes_max", "the largest packet must fit when it is retained"),
             ("queue_bytes_max", "buffer_bytes_max", "one session's queue is part of the buffer of all"),
             ("queue_messages_max", "buffer_messages_max", "one session's queue is part of the buffer of all"),
+            ("subscriptions_per_session_max", "subscriptions_max", "one session's are part of all"),
             ("connections_max", "sessions_max", "every connection has a session"),
         ):
             small, large = getattr(self, low), getattr(self, high)

@@ -4,6 +4,7 @@ HoldfastError
 ├── ConfigError    the operator's: a file or an option is wrong; lists every problem with the path to it
 ├── PeerError      the peer's: what came over a connection breaks the protocol or a limit;
 │                  carries the MQTT reason code that the peer is told
+├── Refused        ours, as the broker sees it: it said no to what we asked; carries its MQTT reason code
 └── Unavailable    nobody's: something outside (a port, a peer, a tool) is not there; says what would do
 """
 
@@ -44,6 +45,14 @@ class PeerError(HoldfastError):
         self.reason = reason
         self.text = text
         super().__init__(f"0x{reason:02X} {text}")
+
+
+class Refused(HoldfastError):
+    """The broker said no; `reason` is the MQTT reason code that it gave, the text says to what and why."""
+
+    def __init__(self, reason: int, text: str) -> None:
+        self.reason = reason
+        super().__init__(text)
 
 
 class Unavailable(HoldfastError):

@@ -134,7 +134,7 @@ class Bench:
         client = Client(self, connection, version)
         self.clients[connection] = client
         client.say(Connect(client_id=client_id, version=version, **options))
-        (answer,) = client.take()
+        answer = client.got.pop(0)
         assert isinstance(answer, Connack)
         assert answer.reason == 0
         return client

@@ -22,9 +22,9 @@ def stalled(*contracts: str) -> tuple[Bench, Client, Client]:
     return bench, subscriber, publisher
 
 
-def publish(bench: Bench, publisher: Client, topic: str, count: int, start: int = 0) -> None:
+def publish(bench: Bench, publisher: Client, topic: str, count: int, start: int = 0, size: int = 0) -> None:
     for number in range(start, start + count):
-        publisher.publish(topic, b"%d" % number)
+        publisher.publish(topic, (b"%d" % number).ljust(size))
         bench.turn()
 
 
@@ -97,6 +97,28 @@ def test_publishers_are_slowed_before_anything_is_dropped_but_not_for_long() -> 
     assert publisher.connection.reads
     publish(bench, publisher, "effort/1", 200)
     assert publisher.connection.reads
+
+
+def test_a_publisher_faster_than_its_contract_waits_while_the_subscriber_moves() -> None:
+    """A burst under an L = 0 contract: the subscriber is slow but reads, so nothing is lost and nobody cut.
+
+    It takes four messages (64 KiB) in 30 ms, so its queue shrinks from the high mark to half in more than
+    `slow_max`: the publisher has to stay held for longer than that."""
+    bench, subscriber, publisher = stalled(PROMISED)
+    sent, got = 0, 0
+    for _ in range(300):
+        bench.now_ns += 30 * MS
+        while publisher.connection.reads and sent < 500:
+            publish(bench, publisher, "promised/1", 1, start=sent, size=20_000)
+            sent += 1
+        subscriber.reads = True
+        subscriber.connection.drained()
+        bench.turn()
+        subscriber.stop_reading()
+        messages = numbers(subscriber.messages(), "promised/1")
+        assert messages == list(range(got, got + len(messages)))
+        got += len(messages)
+    assert got == sent == 500
 
 
 def test_publishers_go_on_when_the_subscriber_does() -> None:

@@ -35,6 +35,8 @@ from holdfast.mqtt.reasons import Reason
 
 CONTROL_PER_TURN = 64
 WATCHED_PER_TURN = 256
+REPLAYED_PER_TURN = 500
+REFUSED_IN_WORDS_MAX = 64
 CONNECT_PACKET = 1
 MQTT_NAME = b"\x00\x04MQTT"
 MQISDP_NAME = b"\x00\x06MQIsdp"
@@ -75,8 +77,10 @@ class Broker:
     # Connections
 
     def open(self, inbox: Inbox | None, now_ns: int) -> Connection | None:
-        """A socket was accepted; None when the broker takes no more."""
-        if self._draining or len(self.connections) >= self.limits.connections_max:
+        """A socket was accepted; None when the broker takes no more.
+
+        A few more than the limit are taken, so that they can be told: see Clients."""
+        if self._draining or len(self.connections) >= self.limits.connections_max + REFUSED_IN_WORDS_MAX:
             self.count_refusal(Reason.QUOTA_EXCEEDED, "connections_max is reached")
             return None
         connection = Connection(self.core, inbox, now_ns)
@@ -112,11 +116,12 @@ class Broker:
         for _ in range(min(CONTROL_PER_TURN, len(core.control))):
             self._control(core.control.popleft(), now_ns)
         self._look_around(now_ns)
+        replaying = self.subscribing.replay(REPLAYED_PER_TURN)
         if core.board.held:
             self._release_held(now_ns)
         if core.board.overloaded:
             self._relieve(now_ns)
-        return bool(core.jobs_waiting or core.control)
+        return bool(core.jobs_waiting or core.control or replaying)
 
     def publish(self, packet: Publish, origin: int = 0) -> int:
         """Publishes on behalf of the broker itself or of a client's will."""
@@ -167,11 +172,8 @@ class Broker:
         except PeerError as error:
             self.fail(connection, error, now_ns)
             return
-        except Exception as error:  # a mistake of ours must not cost more than this one connection
-            self.event(
-                "mistake", {"what": repr(error), "where": "".join(traceback.format_tb(error.__traceback__))}
-            )
-            self.fail(connection, PeerError(Reason.UNSPECIFIED_ERROR, "the broker made a mistake"), now_ns)
+        except Exception as error:
+            self.mistaken(connection, error, now_ns)
             return
         if not connection.closing:
             connection.resume()
@@ -205,6 +207,12 @@ class Broker:
             self.forget(connection)
         else:
             self.clients.close(connection, now_ns, error.reason, error.text)
+
+    def mistaken(self, connection: Connection, error: Exception, now_ns: int) -> None:
+        """A mistake of ours must not cost more than the one connection it happened on."""
+        where = "".join(traceback.format_tb(error.__traceback__))
+        self.event("mistake", {"what": repr(error), "where": where})
+        self.fail(connection, PeerError(Reason.UNSPECIFIED_ERROR, "the broker made a mistake"), now_ns)
 
     def count_refusal(self, reason: int, text: str) -> None:
         self.refusals[reason] += 1
@@ -257,18 +265,15 @@ class Broker:
 
     def _release_held(self, now_ns: int) -> None:
         """A subscriber may hold its publishers back for a while, not for good."""
-        still: list[Session] = []
-        for session in self.core.board.held:
-            if session.holding is None:
-                continue
-            if now_ns - session.held_since_ns >= self.limits.slow_max_ns:
-                session.release_publishers(impatient=True)
-            else:
-                still.append(session)
-        if still and not self._held_before:
-            self.timers.at(now_ns + self.limits.slow_max_ns, self._look_again)
-        self._held_before = bool(still)
-        self.core.board.held = still
+        soon_ns = self.limits.slow_max_ns
+        self.core.board.held = [
+            session
+            for session in self.core.board.held
+            if now_ns - session.held_since_ns < soon_ns or session.reconsider(now_ns)
+        ]
+        if self.core.board.held and not self._held_before:
+            self._held_before = True
+            self.timers.at(now_ns + soon_ns, self._look_again)
 
     def _look_again(self, now_ns: int) -> None:
         """Only wakes the broker, so that a turn comes."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NEVER_S = 0xFFFFFFFF
 WINDOW_DEFAULT = 65_535
+RESERVED_TOPICS = ("$SYS", "$share", "$channel")  # as in core.pyx
 KEEP_ALIVE_GRACE = 3, 2  # MQTT gives one and a half times the keep alive
 REASON_CHARS_MAX = 1000  # of a reason string: what it quotes from the peer may be as long as a packet
 CLIENT_ID_BYTES_ANSWERED_MAX = 60_000  # a longer client identifier gets no response information of its own
@@ -94,7 +95,15 @@ class Clients:
                 Reason.BAD_AUTHENTICATION_METHOD,
                 f"authentication method {packet.properties.auth_method!r} is not offered here; use none",
             )
+        if packet.will is not None and packet.will.topic.startswith(RESERVED_TOPICS):
+            raise PeerError(
+                Reason.NOT_AUTHORIZED, f"the will's topic {packet.will.topic!r} is the broker's own"
+            )
         limits = self.broker.limits
+        if len(self.broker.connections) > limits.connections_max:
+            raise PeerError(
+                Reason.QUOTA_EXCEEDED, f"the broker takes up to {limits.connections_max} connections"
+            )
         if client_id not in self.sessions and len(self.sessions) >= limits.sessions_max:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
 
@@ -141,6 +150,7 @@ class Clients:
             self.broker.core.board,
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
+            buffer_messages_max=limits.buffer_messages_max,
             buffer_bytes_max=limits.buffer_bytes_max,
         )
         session.state = SessionState()

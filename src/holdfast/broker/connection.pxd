@@ -28,6 +28,7 @@ cdef class Connection(Link):
     cdef readonly Inbox inbox
     cdef readonly Session session
     cdef Out pending            # bytes that could not be handled yet
+    cdef size_t pending_counted # how many of them the core has in its sum
     cdef readonly bint blocked  # plain Python owes an answer
     cdef readonly tuple control # (first byte, body) that plain Python is to handle
     cdef readonly tuple fault   # (reason, text) once the peer broke a rule
@@ -44,6 +45,8 @@ cdef class Connection(Link):
     cpdef received(self, size_t size, int64_t now_ns, int64_t wall_ns)
     cpdef drained(self)
     cpdef flushed(self)
+    cdef void _count_pending(self) noexcept
+    cdef bint _keep(self, const uint8_t* data, size_t size)
     cdef void _take(self, const uint8_t* data, size_t size)
     cdef const uint8_t* _look_ahead(self, const uint8_t* at, const uint8_t* end) noexcept
     cdef size_t _parse(self, const uint8_t* data, size_t size)

@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy, memmove
 
 from holdfast.broker.core cimport Core, Draft
-from holdfast.broker.link cimport Link
+from holdfast.broker.link cimport OUT_HIGH, Link
 from holdfast.broker.message cimport Topic, topic_unpin
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
@@ -62,6 +62,8 @@ cdef class Connection(Link):
     cdef void _let_go(self) noexcept:
         cdef uint32_t i
         out_free(&self.pending)
+        if self.core is not None:
+            self._count_pending()
         if self.aliases_in != NULL:
             for i in range(self.aliases_in_len):
                 if self.aliases_in[i] != NULL:
@@ -102,6 +104,8 @@ cdef class Connection(Link):
         """Plain Python has answered: go on with what waited behind that packet."""
         self.blocked = False
         self.control = None
+        if self.pending.len > OUT_HIGH:
+            self.mark()
         if self.pending.len and not self.closing:
             self._take(NULL, 0)
 
@@ -128,6 +132,11 @@ cdef class Connection(Link):
             memmove(self.out.data, self.out.data + size, self.out.len)
 
     @property
+    def reads(self) -> bool:
+        """Whether the driver should read: not while much waits behind a packet that is still to be answered."""
+        return self.may_read() and not (self.blocked and self.pending.len > OUT_HIGH)
+
+    @property
     def pending_size(self) -> int:
         return self.pending.len
 
@@ -139,32 +148,38 @@ cdef class Connection(Link):
         if self.closing or self.fault is not None:
             return
         if self.blocked or self.pending.len:
-            if not out_reserve(&self.pending, size):
-                self._wrong(QUOTA_EXCEEDED, "the broker is out of memory")
-                return
-            if size:
-                memcpy(self.pending.data + self.pending.len, data, size)
-            self.pending.len += size
-            if self.blocked:
+            if not self._keep(data, size) or self.blocked:
                 return
             used = self._parse(self.pending.data, self.pending.len)
             self.pending.len -= used
             if self.pending.len == 0:
                 out_free(&self.pending)
-            else:
+            elif used:
                 memmove(self.pending.data, self.pending.data + used, self.pending.len)
         else:
             used = self._parse(data, size)
-            if used < size:
-                if not out_reserve(&self.pending, size - used):
-                    self._wrong(QUOTA_EXCEEDED, "the broker is out of memory")
-                    return
-                memcpy(self.pending.data, data + used, size - used)
-                self.pending.len = size - used
+            if used < size and not self._keep(data + used, size - used):
+                return
+        self._count_pending()
         if self.pending.len == 0:
             self.unfinished_ns = 0
         elif used or self.unfinished_ns == 0:
             self.unfinished_ns = self.board.now_ns
+
+    cdef bint _keep(self, const uint8_t* data, size_t size):
+        """Puts bytes aside until they can be handled; 0 when there is no room for them."""
+        if self.core.pending_bytes + size > self.core.buffer_bytes_max or not out_reserve(&self.pending, size):
+            self._wrong(QUOTA_EXCEEDED, "too many unfinished packets wait in the broker; send this one again later")
+            return 0
+        if size:
+            memcpy(self.pending.data + self.pending.len, data, size)
+        self.pending.len += size
+        self._count_pending()
+        return 1
+
+    cdef void _count_pending(self) noexcept:
+        self.core.pending_bytes += self.pending.len - self.pending_counted
+        self.pending_counted = self.pending.len
 
     cdef size_t _parse(self, const uint8_t* data, size_t size):
         """Handles every whole packet and returns how many bytes they took."""

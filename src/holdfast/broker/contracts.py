@@ -82,6 +82,7 @@ def make_terms(book: ContractBook, contract: Contract) -> Terms:
     return Terms(
         contract,
         name=contract.name,
+        period_ns=contract.period_ns,
         deadline_ns=contract.deadline_ns,
         to_broker_ns=deployment.publisher_to_broker_ns,
         to_subscriber_ns=deployment.broker_to_subscriber_ns[contract.destination],

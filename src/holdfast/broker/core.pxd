@@ -44,6 +44,8 @@ cdef class Core:
     cdef readonly uint32_t receive_max, alias_max
     cdef readonly uint32_t packet_bytes_max, levels_max, backlog_max
     cdef readonly size_t retained_count, retained_bytes, retained_messages_max, retained_bytes_max
+    cdef size_t pending_bytes           # of unfinished packets, all connections together
+    cdef readonly size_t buffer_bytes_max
     cdef public uint64_t packets_received, bytes_received, messages_received, messages_refused
     cdef Ahead ahead
     cdef uint8_t* _scratch

@@ -11,7 +11,7 @@ from collections import deque
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
-    AS_PUBLISHED, COUNTED, FINITE, NO_LOCAL, RETAIN, SHARED, STAMPED, Ledger, Message, Route, Topic,
+    AS_PUBLISHED, EARLY, FINITE, NO_LOCAL, OWED, RETAIN, SHARED, STAMPED, Ledger, Message, Route, Topic,
     message_drop, message_hold, message_new, message_payload, topic_clear_routes,
 )
 from holdfast.broker.session cimport Session
@@ -45,6 +45,7 @@ cdef class Core:
         self.packet_bytes_max = limits.packet_bytes_max
         self.levels_max = limits.topic_levels_max
         self.backlog_max = 2 * limits.slice_jobs_max
+        self.buffer_bytes_max = limits.buffer_bytes_max
         self.retained_messages_max = limits.retained_messages_max
         self.retained_bytes_max = limits.retained_bytes_max
 
@@ -88,14 +89,16 @@ cdef class Core:
         draft.retain = retain
         return self.accept(record, &draft, None, origin, -1)
 
-    def offer_retained(self, bytes topic not None, Subscription subscription not None) -> bool:
-        """Sends a topic's retained message, if there is one, to a subscription that was just made."""
+    def offer_retained(self, bytes topic not None, Subscription subscription not None, uint64_t until) -> bool:
+        """Sends a topic's retained message, if it has one published up to then, to a new subscription."""
         cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
         cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
         cdef Message* m
         if record == NULL or record.retained == NULL:
             return False
         m = record.retained
+        if m.minor > until:
+            return False
         if m.expires_ns and self.board.now_ns >= m.expires_ns:
             self.retain(record, NULL)
             return False
@@ -267,6 +270,9 @@ cdef class Core:
         m.origin = origin
         m.arrived_ns = now_ns
         m.flags = FINITE if topic.loss >= 0 else 0
+        if now_ns - topic.last_ns < terms.period_ns // 2:
+            m.flags |= EARLY
+        topic.last_ns = now_ns
         if draft.expiry_at:
             m.expiry_at = draft.expiry_at
             m.expires_ns = now_ns + draft.expiry_s * SECOND_NS
@@ -293,7 +299,7 @@ cdef class Core:
             m.source = <PyObject*>source
             m.ack_index = <uint32_t>ack
             if ack >= 0:
-                m.flags |= COUNTED
+                m.flags |= OWED
             source.backlog += 1
             if source.backlog > self.backlog_max and not source.full:
                 source.full = True
@@ -370,7 +376,7 @@ cdef class Core:
         if m.source == NULL:
             return
         source = <Link>m.source
-        if m.flags & COUNTED:
+        if m.flags & OWED:
             source.settle(m.ack_index, 0 if matched else NO_MATCHING_SUBSCRIBERS)
         source.backlog -= 1
         if source.full and source.backlog * 2 < self.backlog_max:

@@ -65,6 +65,7 @@ cdef class Link:
     cdef uint32_t aliases_cap, aliases_len, aliases_max
 
     cdef void mark(self) noexcept
+    cdef bint may_read(self) noexcept
     cdef bint put(self, const uint8_t* data, size_t size) noexcept
     cdef int64_t owe(self, uint8_t first_byte, uint16_t packet_id) noexcept
     cdef void settle(self, uint32_t index, uint8_t reason) noexcept

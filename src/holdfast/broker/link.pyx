@@ -94,9 +94,8 @@ cdef class Link:
         if not self.listed and self.board is not None:
             self.listed = self.board.wait_in(&self.board.ready, self)
 
-    @property
-    def reads(self) -> bool:
-        """Whether the driver should read from the socket."""
+    cdef bint may_read(self) noexcept:
+        """Not while too much of what it sent waits, a subscriber holds it back, or it does not take its answers."""
         return not self.full and self.holds == 0 and self.out.len < 4 * OUT_HIGH
 
     def hold(self) -> None:

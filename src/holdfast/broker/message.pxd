@@ -16,7 +16,8 @@ cdef enum MessageFlag:
     RETAIN = 1      # the publisher set RETAIN
     STAMPED = 2     # carries a creation stamp
     FINITE = 4      # its contract bounds consecutive losses
-    COUNTED = 8     # counts in its source's backlog
+    OWED = 8        # its publisher awaits an acknowledgement
+    EARLY = 16      # came sooner after the one before than its contract's period allows for
 
 
 cdef struct Ledger:
@@ -42,6 +43,7 @@ cdef enum RouteFlag:
 cdef struct Topic:
     uint64_t hash
     uint64_t stamp          # routes and terms are current while this equals the table's stamp for its root
+    int64_t last_ns         # when its last message arrived
     uint64_t last_major     # no later message of the topic gets a smaller key: order within a topic is arrival's
     int64_t dispatch_ns     # how long after creation it must leave this broker: D less the way to the subscriber
     PyObject* terms         # owned: the Terms of its contract

@@ -46,14 +46,15 @@ cdef class Session:
     cdef readonly size_t queued_bytes
     cdef uint32_t queue_messages_max
     cdef size_t queue_bytes_max
-    cdef size_t buffer_bytes_max
+    cdef size_t buffer_messages_max, buffer_bytes_max
     cdef JobQueue lanes[LANES]
     cdef Flight* flights
     cdef uint32_t flights_cap
     cdef uint64_t head, tail, resend    # deliveries, counted since the session began
     cdef bint pumping, impatient, reported
-    cdef public list holding
-    cdef public int64_t held_since_ns
+    cdef dict holding           # publishers that are not read for this session's sake -> how patiently
+    cdef readonly int64_t held_since_ns
+    cdef uint64_t sent, sent_when_held
     cdef dict runs              # topic name -> messages lost in a row, while any are
     cdef readonly set received  # QoS 2 identifiers between PUBLISH and PUBREL
     # Kept here for the plain Python side, which alone uses them.
@@ -67,7 +68,7 @@ cdef class Session:
     cdef void queue(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef bint make_room(self, Message* m)
     cdef void forget_first(self, JobQueue* lane) noexcept
-    cdef void hold_back(self, Message* m)
+    cdef void hold_back(self, Message* m, uint8_t qos)
     cdef void pump(self) noexcept
     cdef void send_again(self) noexcept
     cdef Flight* flight_of(self, uint16_t packet_id) noexcept

@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free
 
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link
-from holdfast.broker.message cimport FINITE, Ledger, Message, Topic, message_drop, message_hold
+from holdfast.broker.message cimport EARLY, FINITE, Ledger, Message, Topic, message_drop, message_hold
 from holdfast.broker.terms cimport Terms
 
 cdef enum:
@@ -23,13 +23,15 @@ cdef inline bytes name_of(Topic* topic):
 
 cdef class Session:
     def __init__(self, str client_id not None, uint64_t serial, Board board not None, *,
-                 uint32_t queue_messages_max, size_t queue_bytes_max, size_t buffer_bytes_max) -> None:
+                 uint32_t queue_messages_max, size_t queue_bytes_max,
+                 size_t buffer_messages_max, size_t buffer_bytes_max) -> None:
         self.client_id = client_id
         self.serial = serial
         self.board = board
         self.window = PACKET_IDS
         self.queue_messages_max = queue_messages_max
         self.queue_bytes_max = queue_bytes_max
+        self.buffer_messages_max = buffer_messages_max
         self.buffer_bytes_max = buffer_bytes_max
         self.subscriptions = {}
 
@@ -77,15 +79,35 @@ cdef class Session:
             self.forget_first(&self.lanes[PROMISED])
         self.release_publishers()
 
-    def release_publishers(self, bint impatient=False) -> None:
+    def release_publishers(self) -> None:
         """Lets the publishers go on that this session held back."""
         cdef Link link
-        if impatient:
-            self.impatient = True
         if self.holding is not None:
             for link in self.holding:
                 link.unhold()
             self.holding = None
+
+    def reconsider(self, int64_t now_ns) -> bool:
+        """After a while of holding publishers back: whether any are still held.
+
+        Those that keep to their contracts go on now. Those that send faster than theirs, or await
+        acknowledgements, stay while this client takes messages at all."""
+        cdef Link link
+        cdef bint moved = self.sent != self.sent_when_held
+        if self.holding is None:
+            return False
+        self.impatient = True
+        for link, patient in list(self.holding.items()):
+            if not (patient and moved):
+                del self.holding[link]
+                link.unhold()
+        if not self.holding:
+            self.holding = None
+            return False
+        self.impatient = False
+        self.held_since_ns = now_ns
+        self.sent_when_held = self.sent
+        return True
 
     cdef void want_pump(self) noexcept:
         if not self.pumping:
@@ -121,6 +143,7 @@ cdef class Session:
         elif not self.fly(m, qos, bits, ids):
             terms.dropped += 1
             return
+        self.sent += 1
         self.board.messages_sent += 1
         terms.delivered += 1
         if now_ns > m.deadline_ns:
@@ -164,7 +187,7 @@ cdef class Session:
         cdef Job job
         cdef int lane = (1 if qos else 0) | (2 if m.flags & FINITE else 0)
         if (self.queued >= self.queue_messages_max or self.queued_bytes + m.size > self.queue_bytes_max
-                or m.ledger.bytes > self.buffer_bytes_max):
+                or m.ledger.bytes > self.buffer_bytes_max or m.ledger.messages > self.buffer_messages_max):
             if not self.make_room(m):
                 self.board.messages_dropped += 1
                 (<Terms>m.topic.terms).dropped += 1
@@ -183,7 +206,7 @@ cdef class Session:
         self.queued += 1
         self.queued_bytes += m.size
         if not self.impatient and self.link is not None and self.queued * 4 > self.queue_messages_max * 3:
-            self.hold_back(m)
+            self.hold_back(m, qos)
 
     cdef bint make_room(self, Message* m):
         """Whether the message may be queued though a bound is reached: best effort makes way first, then the
@@ -216,19 +239,24 @@ cdef class Session:
         message_drop(job.message)
         Py_XDECREF(<PyObject*>job.note)
 
-    cdef void hold_back(self, Message* m):
+    cdef void hold_back(self, Message* m, uint8_t qos):
         """Stops reading from the publisher of what this session cannot take, for a bounded while."""
         if m.source == NULL:
             return
         cdef Link source = <Link>m.source
-        if self.holding is None:
-            self.holding = []
-            self.held_since_ns = self.board.now_ns
-            self.board.held.append(self)
-        if source is self.link or source.closing or source in self.holding:
+        cdef bint patient = (qos and m.qos) or m.flags & EARLY
+        if source is self.link or source.closing:
             return
-        self.holding.append(source)
-        source.hold()
+        if self.holding is None:
+            self.holding = {}
+            self.held_since_ns = self.board.now_ns
+            self.sent_when_held = self.sent
+            self.board.held.append(self)
+        if source not in self.holding:
+            source.hold()
+            self.holding[source] = patient
+        elif patient:
+            self.holding[source] = True
 
     cdef void pump(self) noexcept:
         """Moves on what waits, smallest key first, as far as the socket and the window allow."""
@@ -265,27 +293,28 @@ cdef class Session:
                     self.lanes[i].cap = 0
 
     cdef void send_again(self) noexcept:
-        """After a reconnect: every unacknowledged packet in its order, with its own identifier, as far as the
-        socket and the window, which may be smaller than before, allow."""
+        """After a reconnect: every unacknowledged packet in its order, with its own identifier, and no more
+        messages at once than the client takes now."""
         cdef Flight* flight
         cdef uint16_t packet_id
-        cdef uint32_t unacknowledged = 0
+        cdef uint32_t outstanding = 0
         cdef uint64_t i = self.head
         while i != self.resend:
-            unacknowledged += self.flights[i & (self.flights_cap - 1)].stage != DONE
+            outstanding += self.flights[i & (self.flights_cap - 1)].stage in (AWAITS_PUBACK, AWAITS_PUBREC)
             i += 1
         while self.resend != self.tail and self.link.out.len < OUT_HIGH:
             flight = &self.flights[self.resend & (self.flights_cap - 1)]
+            if flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC:
+                if outstanding >= self.window:
+                    return
+                outstanding += 1
             packet_id = self.resend % PACKET_IDS + 1
             if flight.stage == AWAITS_PUBCOMP:
                 self.link.put_ack(PUBREL, packet_id, 0)
-            elif flight.stage != DONE:
-                if unacknowledged >= self.window:
-                    break
-                if not self.link.put_publish(flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
-                                             flight.bits | DUP, flight.ids):
-                    self.land(flight)
-            unacknowledged += flight.stage != DONE
+            elif flight.stage != DONE and not self.link.put_publish(
+                    flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
+                    flight.bits | DUP, flight.ids):
+                self.land(flight)
             self.resend += 1
 
     # What the client says of what was sent to it

@@ -8,6 +8,9 @@ Laws:
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -19,6 +22,7 @@ from holdfast.broker.subscriptions import Subscription
 from holdfast.contract.admission import admit_requirement
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import encode
+from holdfast.mqtt.conventions import DEADLINE_PROPERTY, LOSS_PROPERTY, LOSS_UNLIMITED
 from holdfast.mqtt.packets import Properties, Suback, Subscribe, Unsuback, Unsubscribe
 from holdfast.mqtt.packets import Subscription as Wanted
 from holdfast.mqtt.reasons import Reason
@@ -28,10 +32,10 @@ from holdfast.units import parse_duration
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
 
-DEADLINE_PROPERTY = "hf-deadline"
-LOSS_PROPERTY = "hf-loss"
 RETAIN_ALWAYS, RETAIN_IF_NEW = 0, 1
 FAILURE_BEFORE_MQTT_5 = 0x80
+RETAINED_AT_ONCE = 100
+QUEUED_DURING_REPLAY_MAX = 100
 
 
 class Requirement(Struct, frozen=True):
@@ -41,9 +45,24 @@ class Requirement(Struct, frozen=True):
     loss_tolerance: int | None = None
 
 
+@dataclass(slots=True)
+class Replay:
+    """Retained messages on their way to a subscription: those published up to the moment it was made."""
+
+    subscription: Subscription
+    names: Iterator[bytes]
+    until: int
+
+
+def wants_retained(subscription: Subscription, fresh: bool) -> bool:
+    handling = subscription.retain_handling
+    return subscription.group is None and (handling == RETAIN_ALWAYS or (handling == RETAIN_IF_NEW and fresh))
+
+
 class Subscribing:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self._replays: deque[Replay] = deque()
 
     def subscribe(self, connection: Connection, packet: Subscribe) -> None:
         session = connection.session
@@ -66,7 +85,10 @@ class Subscribing:
         if not connection.send(encode(answer, connection.version)):
             connection.send(encode(Suback(packet_id=packet.packet_id, reasons=reasons), connection.version))
         for subscription, fresh in made:
-            self._send_retained(subscription, fresh)
+            if wants_retained(subscription, fresh):
+                names = self.broker.retained_names.matching(subscription.filter)
+                self._replays.append(Replay(subscription, names, self.broker.core.number))
+        self.replay(RETAINED_AT_ONCE)
 
     def _subscribe_one(
         self, session: Session, wanted: Wanted, packet: Subscribe
@@ -77,9 +99,8 @@ class Subscribing:
             raise PeerError(
                 Reason.TOPIC_FILTER_INVALID, f"a filter has up to {broker.limits.topic_levels_max} levels"
             )
-        most = broker.limits.subscriptions_per_session_max
-        if wanted.filter not in session.subscriptions and len(session.subscriptions) >= most:
-            raise PeerError(Reason.QUOTA_EXCEEDED, f"a session has up to {most} subscriptions")
+        if wanted.filter not in session.subscriptions:
+            self._check_room(session)
         requirement = self._requirement(packet.properties)
         self._admit(filter.encode(), requirement)
         identifiers = packet.properties.subscription_ids
@@ -104,6 +125,15 @@ class Subscribing:
         broker.core.topics.forget_routes(subscription.filter)
         return subscription, before is None
 
+    def _check_room(self, session: Session) -> None:
+        limits = self.broker.limits
+        if len(session.subscriptions) >= limits.subscriptions_per_session_max:
+            most = limits.subscriptions_per_session_max
+            raise PeerError(Reason.QUOTA_EXCEEDED, f"a session has up to {most} subscriptions")
+        if len(self.broker.core.tree) >= limits.subscriptions_max:
+            most = limits.subscriptions_max
+            raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {most} subscriptions")
+
     def _requirement(self, properties: Properties) -> Requirement:
         deadline_ns: int | None = None
         loss: int | None = None
@@ -113,7 +143,7 @@ class Subscribing:
                     deadline_ns = parse_duration(value)
                     if deadline_ns <= 0:
                         raise ValueError("a deadline is longer than 0")
-                elif name == LOSS_PROPERTY and value != "unlimited":
+                elif name == LOSS_PROPERTY and value != LOSS_UNLIMITED:
                     loss = int(value)
                     if not 0 <= loss < 2**31:
                         raise ValueError("a loss tolerance is a whole number of at least 0, or unlimited")
@@ -140,14 +170,22 @@ class Subscribing:
                     Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"contract {contract.name!r}: {admission.reason}"
                 )
 
-    def _send_retained(self, subscription: Subscription, fresh: bool) -> None:
-        handling = subscription.retain_handling
-        if subscription.group is not None or not (
-            handling == RETAIN_ALWAYS or (handling == RETAIN_IF_NEW and fresh)
-        ):
-            return
-        for name in list(self.broker.retained_names.matching(subscription.filter)):
-            self.broker.core.offer_retained(name, subscription)
+    def replay(self, most: int) -> bool:
+        """Sends retained messages to new subscriptions, as many as their sessions take without queueing much;
+        says whether more could follow at once."""
+        for _ in range(len(self._replays)):
+            replay = self._replays.popleft()
+            session = replay.subscription.session
+            while session.link is not None and session.queued < QUEUED_DURING_REPLAY_MAX and most > 0:
+                name = next(replay.names, None)
+                if name is None:
+                    break
+                most -= 1
+                self.broker.core.offer_retained(name, replay.subscription, replay.until)
+            else:
+                if session.link is not None:
+                    self._replays.append(replay)
+        return most <= 0
 
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
         session = connection.session

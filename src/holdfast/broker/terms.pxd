@@ -13,6 +13,7 @@ cdef enum PolicyKind:
 cdef class Terms:
     cdef readonly object contract
     cdef readonly str name
+    cdef readonly int64_t period_ns         # T; 0: none
     cdef readonly int64_t deadline_ns       # D, end to end
     cdef readonly int64_t to_broker_ns      # the way from the publisher, where no stamp tells
     cdef readonly int64_t to_subscriber_ns  # the way to the subscriber, a lower bound

@@ -5,6 +5,7 @@ POLICIES: dict[str, int]
 class Terms:
     contract: Any
     name: str
+    period_ns: int
     deadline_ns: int
     to_broker_ns: int
     to_subscriber_ns: int
@@ -21,6 +22,7 @@ class Terms:
         contract: Any,
         *,
         name: str,
+        period_ns: int | None,
         deadline_ns: int,
         to_broker_ns: int,
         to_subscriber_ns: int,

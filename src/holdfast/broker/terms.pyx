@@ -17,10 +17,11 @@ POLICIES = {
 
 
 cdef class Terms:
-    def __init__(self, contract, *, name: str, deadline_ns: int, to_broker_ns: int, to_subscriber_ns: int,
+    def __init__(self, contract, *, name: str, period_ns: int | None, deadline_ns: int, to_broker_ns: int, to_subscriber_ns: int,
                  loss_tolerance: int | None, priority: int, job_ns: int) -> None:
         self.contract = contract
         self.name = name
+        self.period_ns = period_ns or 0
         self.deadline_ns = deadline_ns
         self.to_broker_ns = to_broker_ns
         self.to_subscriber_ns = to_subscriber_ns

@@ -11,7 +11,10 @@ import sys
 import typer
 
 from holdfast.cli.broker import broker
+from holdfast.cli.demo.command import demo
 from holdfast.cli.plan import plan
+from holdfast.cli.pub import pub
+from holdfast.cli.sub import sub
 from holdfast.errors import ConfigError, HoldfastError
 
 app = typer.Typer(
@@ -31,6 +34,9 @@ def _commands() -> None:
 # Every command: one line here, one module in this package.
 app.command()(plan)
 app.command()(broker)
+app.command()(pub)
+app.command()(sub)
+app.command()(demo)
 
 
 def main() -> None:

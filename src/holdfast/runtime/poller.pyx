@@ -220,6 +220,7 @@ cdef class Poller:
             if fd < 0:
                 if errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM:
                     # No descriptor is left: those who wait stay in the kernel's queue for a moment.
+                    self.broker.count_refusal(0x97, "no file descriptor is left: raise the limit of open files")
                     self._interest(listener, 0)
                     self.accept_again_ns = now_ns + ACCEPT_AGAIN_NS
                 return
@@ -239,7 +240,10 @@ cdef class Poller:
         cdef Connection connection = <Connection>self.slots[fd].connection
         cdef ssize_t n = recv(fd, self.inbox.data, self.inbox.size, MSG_DONTWAIT)
         if n > 0:
-            connection.received(n, now_ns, wall_ns)
+            try:
+                connection.received(n, now_ns, wall_ns)
+            except Exception as error:
+                self.broker.mistaken(connection, error, now_ns)
             if not connection.reads:
                 self._perform(connection)
         elif n == 0 or not (errno == EAGAIN or errno == EINTR):

@@ -1,0 +1,135 @@
+"""The live table: each contract, what it promises, and what its subscriber saw. Readable without colour."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.demo.watch import Row, Snapshot
+from holdfast.cli.figures import NOTHING, plain_table
+from holdfast.units import S, ms_of
+
+RATE_WINDOW_NS = 3 * S
+NAME_COLUMNS_MIN = 10
+
+
+class Rates:
+    """Messages a second of each contract: over the last seconds, and at the end since the first message."""
+
+    def __init__(self) -> None:
+        self._recent: deque[Snapshot] = deque()
+        self._first: Snapshot | None = None
+
+    def add(self, snapshot: Snapshot) -> None:
+        if self._first is None or not any(row.messages for row in snapshot.rows):
+            self._first = snapshot
+        self._recent.append(snapshot)
+        while snapshot.at_ns - self._recent[0].at_ns > RATE_WINDOW_NS:
+            self._recent.popleft()
+
+    def of(self, snapshot: Snapshot) -> list[float]:
+        since = self._first if snapshot.final else self._recent[0]
+        assert since is not None
+        seconds = (snapshot.at_ns - since.at_ns) / S
+        return [
+            (now.messages - before.messages) / seconds if seconds else 0.0
+            for now, before in zip(snapshot.rows, since.rows, strict=True)
+        ]
+
+
+def verdict_words(row: Row, *, final: bool) -> tuple[str, str]:
+    """The verdict with a sign, and its colour."""
+    report = row.report
+    if report.kept:
+        return ("… waiting", "dim") if row.messages == 0 and not final else ("✓ kept", "green")
+    broken = [word for word, kept in (("lost", report.loss_kept), ("late", report.deadline_kept)) if not kept]
+    return f"✗ {'+'.join(broken) or 'broken'}", "bold red"
+
+
+def contract_table(snapshot: Snapshot, rates: Sequence[float], columns: int) -> Table:
+    table = plain_table(columns)
+    table.add_column("contract", no_wrap=True, overflow="ellipsis", min_width=NAME_COLUMNS_MIN)
+    for name in ("topics", "messages", "msg/s", "p50", "p99", "max", "≤ D", "lost", "≤ L"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for row, rate in zip(snapshot.rows, rates, strict=True):
+        table.add_row(*_cells(row, rate, final=snapshot.final))
+    return table
+
+
+def _cells(row: Row, rate: float, *, final: bool) -> list[RenderableType]:
+    report = row.report
+    words, colour = verdict_words(row, final=final)
+    late = "" if report.deadline_kept else "bold red"
+    lost = "" if report.loss_kept else "bold red"
+    tolerance = "∞" if report.loss_tolerance is None else str(report.loss_tolerance)
+    return [
+        Text(row.name),
+        Text(str(row.topics)),
+        Text(str(row.messages)),
+        Text(f"{rate:.0f}"),
+        Text(_ms(report.latency_p50_ns)),
+        Text(_ms(report.latency_p99_ns)),
+        Text(_ms(report.latency_max_ns), style=late),
+        Text(f"{ms_of(report.deadline_ns):g}", style="cyan"),
+        Text(str(report.longest_loss_run), style=lost),
+        Text(tolerance, style="cyan"),
+        Text(words, style=colour),
+    ]
+
+
+def _ms(ns: int | None) -> str:
+    """Five characters for anything below 100 s, so that the columns stand still."""
+    if ns is None:
+        return NOTHING
+    ms = ms_of(ns)
+    return f"{ms:.{2 if ms < 100 else 1 if ms < 1000 else 0}f}"
+
+
+def screen(snapshot: Snapshot, rates: Sequence[float], columns: int, below: Sequence[str]) -> Group:
+    """Everything that a person sees: what this is, the table, and what to try."""
+    return Group(
+        Text("Each contract as its subscriber sees it: latency in ms (p50, p99, max ≤ D)"),
+        Text("and the most messages lost in a row (lost ≤ L)."),
+        Text(),
+        contract_table(snapshot, rates, columns),
+        Text(),
+        *(Text(line, no_wrap=True, overflow="ignore") for line in below),
+    )
+
+
+def conclusion(snapshot: Snapshot, seconds: float, busy: str) -> str:
+    """The outcome in a sentence; `busy` says how busy this machine is, in case something was late."""
+    messages = sum(row.messages for row in snapshot.rows)
+    broken = [row for row in snapshot.rows if not row.report.kept]
+    if broken:
+        late = any(not row.report.deadline_kept for row in broken)
+        return "\n".join(_why_broken(row) for row in broken) + (f"\n{busy}" if late else "")
+    if not messages:
+        return "no message arrived"
+    many = "all contracts kept" if len(snapshot.rows) > 1 else "the contract was kept"
+    return f"{many}: {messages} messages in {seconds:.1f} s"
+
+
+def _why_broken(row: Row) -> str:
+    report = row.report
+    reasons = []
+    if not report.loss_kept:
+        reasons.append(
+            f"{report.longest_loss_run} lost in a row on {(report.worst_topic or '').partition('/')[2]}, "
+            f"{report.loss_tolerance} may be"
+        )
+    if not report.deadline_kept:
+        reasons.append(
+            f"{report.deadline_misses} of {report.arrived} later than {ms_of(report.deadline_ns):g} ms, "
+            f"the latest {_ms(report.latency_max_ns)} ms"
+        )
+    return f"contract {row.name} broken: {'; '.join(reasons) or 'more streams than can be followed'}"
+
+
+def holds(snapshot: Snapshot) -> bool:
+    return all(row.report.kept for row in snapshot.rows) and any(row.messages for row in snapshot.rows)

@@ -1,0 +1,147 @@
+"""What `holdfast pub` and `holdfast sub` have in common: options as mosquitto_pub's, and how a run ends.
+
+- `-h` is the host, as in mosquitto's clients; help is `--help`.
+- Ctrl-C and SIGTERM end the work where it stands, so that its summary is still said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.errors import ConfigError, PeerError, Problem
+from holdfast.units import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.contract.model import Contract
+
+VERSION_NAMES = ("5", "50", "mqttv5", "mqttv50")
+
+Host = Annotated[str, typer.Option("-h", "--host", metavar="HOST", help="The broker's host.")]
+Port = Annotated[
+    int, typer.Option("-p", "--port", metavar="PORT", min=1, max=65535, help="The broker's port.")
+]
+Qos = Annotated[int, typer.Option("-q", "--qos", metavar="QOS", min=0, max=2, help="0, 1 or 2.")]
+ClientId = Annotated[
+    str,
+    typer.Option(
+        "-i", "--id", metavar="ID", help="Client identifier; the broker chooses one if none is given."
+    ),
+]
+Username = Annotated[str | None, typer.Option("-u", "--username", metavar="NAME")]
+Password = Annotated[str | None, typer.Option("-P", "--pw", "--password", metavar="SECRET")]
+KeepAlive = Annotated[
+    int,
+    typer.Option(
+        "-k",
+        "--keepalive",
+        metavar="SECONDS",
+        min=0,
+        max=65535,
+        help="Seconds between signs of life; 0 is none.",
+    ),
+]
+Version = Annotated[
+    str, typer.Option("-V", "--protocol-version", help="Only 5 is spoken here; the broker also takes 3.1.1.")
+]
+ContractFile = Annotated[
+    Path | None,
+    typer.Option("--contracts", metavar="FILE", help="Show the contract of each topic, from this file."),
+]
+
+
+def check_version(command: str, version: str) -> None:
+    if version.lower() not in VERSION_NAMES:
+        raise ConfigError(
+            command,
+            [
+                Problem(
+                    "--protocol-version",
+                    f"found {version!r}; {command} speaks MQTT 5 only. "
+                    "For 3.1.1 use mosquitto_pub and mosquitto_sub: the broker takes both",
+                )
+            ],
+        )
+
+
+def duration_option(command: str, option: str, text: str | None) -> int | None:
+    """Nanoseconds of an option like 20ms."""
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(
+            command, [Problem(option, f"found {text!r}: {error}; for example 20ms or 1.5s")]
+        ) from error
+
+
+def check_names(command: str, option: str, names: list[str], validate: Callable[[str], None]) -> None:
+    """Every topic name or filter that the specification does not allow, before anything is sent."""
+    problems = []
+    for name in names:
+        try:
+            validate(name)
+        except PeerError as error:
+            problems.append(Problem(option, error.text))
+    if problems:
+        raise ConfigError(command, problems)
+
+
+async def connect_with(
+    host: str, port: int, client_id: str, username: str | None, password: str | None, keep_alive_s: int
+) -> Client:
+    from holdfast.client import connect
+
+    return await connect(
+        host,
+        port,
+        client_id=client_id,
+        username=username,
+        password=None if password is None else password.encode(),
+        keep_alive_s=keep_alive_s,
+    )
+
+
+def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Runs `work` to its end, or until Ctrl-C or SIGTERM cancels it."""
+
+    async def main() -> None:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+
+    asyncio.run(main())
+
+
+def contract_finder(file: Path | None) -> Callable[[str], Contract] | None:
+    """Which contract of the file a topic is under."""
+    if file is None:
+        return None
+    from holdfast.broker.contracts import ContractIndex
+    from holdfast.contract.file import load_contracts
+
+    index = ContractIndex(load_contracts(file))
+    return lambda topic: index.terms_for(topic.encode()).contract
+
+
+def promise(contract: Contract) -> str:
+    """A contract in a few words."""
+    loss = contract.loss_tolerance
+    losses = (
+        "any number lost" if loss is None else "none lost" if loss == 0 else f"up to {loss} lost in a row"
+    )
+    period = "" if contract.period_ns is None else f", every {format_duration(contract.period_ns)}"
+    return f"contract {contract.name!r}: within {format_duration(contract.deadline_ns)}, {losses}{period}"
