@@ -67,6 +67,7 @@ CLANG = $(shell command -v clang || ls /usr/bin/clang-[0-9]* 2>/dev/null | tail 
 
 fuzz: fuzz-build
 	@set -e; for target in $(FUZZ_TARGETS); do tools/fuzz $$target $(FUZZ_RUNS); done
+	@tools/fuzz --python -m fuzz.leaks $(filter codec broker,$(FUZZ_TARGETS))
 
 sanitize: fuzz-build
 	@tools/fuzz --python -m pytest --timeout=600 tests/mqtt $(wildcard tests/broker) tests/fuzz

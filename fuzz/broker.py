@@ -26,8 +26,9 @@ from holdfast.units import MS, S
 SLOTS = 4
 START_NS = 1_000 * S
 WALL_NS = 1_700_000_000 * S
-SYSTEM_TOPICS_AFTER_NS = 7_000 * S
-STEPS_NS = (0, 1, MS, 50 * MS, S, 2 * S, 61 * S, 3600 * S)
+SYSTEM_TOPICS_AFTER_NS = 50 * S
+SYSTEM_TOPICS_NEVER_NS = 1_000_000 * S  # they are many, and most programs are about something else
+STEPS_NS = (0, 1, MS, 50 * MS, S, 2 * S, 20 * S, 61 * S)
 TURNS_MAX = 2_000
 
 CONTRACTS = (
@@ -70,7 +71,7 @@ class World:
             self.book,
             policy=policies[(setting >> 2 & 7) % len(policies)],
             seed=1,
-            now_ns=START_NS + SYSTEM_TOPICS_AFTER_NS,
+            now_ns=START_NS + (SYSTEM_TOPICS_NEVER_NS if setting & 0x60 != 0x60 else SYSTEM_TOPICS_AFTER_NS),
             event=self.heard,
         )
         self.slots: list[Peer | None] = [None] * SLOTS

@@ -140,7 +140,7 @@ def broker_seeds() -> Iterator[bytes]:
         aliases + answers + op(broker.disconnect, 1, 0x0B),
         pieces,
     ]
-    for setting in (0, 1, 2, 3, 6, 8, 0x0D, 0x82):
+    for setting in (0, 1, 2, 3, 6, 8, 0x0D, 0x60, 0x82):
         for journey in journeys:
             yield bytes((setting,)) + journey
 
