@@ -74,6 +74,18 @@ def test_promises_are_thinned_within_their_tolerance_never_beyond() -> None:
     assert longest_gap(got) <= 3
 
 
+def test_a_run_of_losses_ends_with_the_next_message_that_is_kept() -> None:
+    bench, subscriber, publisher = stalled(TOLERANT)
+    publish(bench, publisher, "tolerant/1", 102)
+    subscriber.read_again()
+    subscriber.stop_reading()
+    publish(bench, publisher, "tolerant/1", 103, start=102)
+    subscriber.read_again()
+    assert not subscriber.connection.closing
+    got = numbers(subscriber.messages(), "tolerant/1")
+    assert got == [*range(100), *range(102, 202)]
+
+
 def test_beyond_the_tolerance_the_subscriber_is_told_and_ended() -> None:
     bench, subscriber, publisher = stalled(PROMISED)
     publish(bench, publisher, "promised/1", 101)

@@ -73,7 +73,9 @@ class Clients:
         connection.bind(session, packet.version)
         if packet.version == 5:
             connection.allow_aliases(packet.properties.topic_alias_max or 0)
-        self._welcome(connection, packet, present, client_id if assigned else None)
+        if not self._welcome(connection, packet, present, client_id if assigned else None):
+            self.close(connection, now_ns, Reason.PACKET_TOO_LARGE, "CONNACK is larger than the client takes")
+            return
         window = packet.properties.receive_max if packet.version == 5 else None
         session.attach(connection, window or WINDOW_DEFAULT)
         self.broker.watch(connection, now_ns)
@@ -157,10 +159,11 @@ class Clients:
         self.sessions[client_id] = session
         return session, False
 
-    def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> None:
+    def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> bool:
         if packet.version < 5:
-            connection.send(encode(Connack(session_present=present and packet.version == 4), packet.version))
-            return
+            return connection.send(
+                encode(Connack(session_present=present and packet.version == 4), packet.version)
+            )
         limits = self.broker.limits
         state: ConnectionState = connection.state
         properties = Properties(
@@ -179,7 +182,7 @@ class Clients:
             and len(client_id.encode()) <= CLIENT_ID_BYTES_ANSWERED_MAX
         ):
             properties.response_info = f"response/{client_id}"
-        connection.send(encode(Connack(session_present=present, properties=properties), 5))
+        return connection.send(encode(Connack(session_present=present, properties=properties), 5))
 
     def refuse(self, connection: Connection, version: int, error: PeerError) -> None:
         """Answers a CONNECT that cannot be accepted, and closes."""
@@ -213,8 +216,8 @@ class Clients:
         """Ends an accepted connection from our side, telling the client why if there is a reason to."""
         state: ConnectionState = connection.state
         if reason is not None and connection.version == 5:
-            farewell = encode(Disconnect(reason, Properties(reason_string=text[:REASON_CHARS_MAX] or None)), 5)
-            if not connection.send(farewell):
+            words = Properties(reason_string=text[:REASON_CHARS_MAX] or None)
+            if not connection.send(encode(Disconnect(reason, words), 5)):
                 connection.send(encode(Disconnect(reason), 5))
         session = connection.session
         self.broker.forget(connection)

@@ -33,8 +33,9 @@ def broker(
 ) -> None:
     """Run one broker.
 
-    It prints a line for each address it listens on. SIGTERM delivers what waits and exits 0; SIGHUP reads the
-    contracts again. A contract that cannot be kept is refused at the start: see holdfast plan.
+    It prints a line for each address it listens on. SIGTERM delivers what
+    waits and exits 0; SIGHUP reads the contracts again. A contract that
+    cannot be kept is refused at the start: see holdfast plan.
     """
     addresses, problems = parse_addresses(listen or ["127.0.0.1:1883"])
     if policy not in POLICY_NAMES:

@@ -26,10 +26,11 @@ def plan(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The contract file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Check a contract file: which promises can be kept, what is replicated for them, and does the load fit.
+    """Check a contract file: what can be promised, and at what cost.
 
-    replicated_fraction is the share of topics (each contract weighs its count) that are replicated.
-    D_d and D_r are how long after a message's arrival it must be dispatched and copied to the backup.
+    D_d and D_r are how long after its arrival a message must be dispatched
+    and copied to the backup. replicated_fraction is the share of topics
+    (each contract weighs its count) that are replicated.
 
     Exits with 1 if a contract is refused, with 2 if the file is wrong.
     """

@@ -1,0 +1,178 @@
+"""The broker as a process: listeners, signals, configuration, sockets that are full."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.peer import Peer
+from conformance.wire import Type, connect, parse, publish, subscribe
+from support.brokers import LOOPBACK, BrokerProcess, wait_until
+
+StartBroker = Callable[..., BrokerProcess]
+WAIT_S_MAX = 10.0
+
+CONTRACTS = """
+[deployment]
+failover = "50ms"
+publisher_to_broker = "0ms"
+broker_to_backup = "0.05ms"
+broker_to_subscriber = { edge = "1ms" }
+[[contract]]
+name = "NAME"
+topics = ["plant/+"]
+period = "50ms"
+deadline = "50ms"
+loss_tolerance = 0
+retention = RETENTION
+"""
+
+
+def contracts(path: Path, name: str = "first", retention: object = 2) -> Path:
+    path.write_text(CONTRACTS.replace("NAME", name).replace("RETENTION", str(retention)))
+    return path
+
+
+def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast.cli.main", *arguments],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+
+
+def addresses(broker: BrokerProcess) -> list[str]:
+    return [line.removeprefix("listening on mqtt://") for line in broker.stdout.splitlines()]
+
+
+def test_several_listeners_are_one_broker(start_broker: StartBroker) -> None:
+    broker = start_broker("--listen", f"{LOOPBACK}:0")
+    wait_until(lambda: len(addresses(broker)) == 2, "both listeners", WAIT_S_MAX)
+    ports = [int(address.rpartition(":")[2]) for address in addresses(broker)]
+    with Peer(ports[0]) as publisher, Peer(ports[1]) as subscriber:
+        publisher.connect("p")
+        subscriber.connect("s")
+        subscriber.subscribe("t")
+        publisher.send(publish("t", b"across"))
+        assert subscriber.receive().payload == b"across"
+
+
+def test_ipv6_where_there_is_any(start_broker: StartBroker) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 on this machine")
+    broker = start_broker("--listen", "[::1]:0")
+    wait_until(lambda: any("[::1]" in address for address in addresses(broker)), "the listener", WAIT_S_MAX)
+
+
+def test_a_port_that_is_taken_is_one_sentence() -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        done = holdfast("broker", "--listen", f"{LOOPBACK}:{taken.getsockname()[1]}")
+    assert done.returncode == 1
+    assert "Choose another with --listen" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x"])
+def test_an_address_that_cannot_be_read_is_said(address: str) -> None:
+    done = holdfast("broker", "--listen", address)
+    assert done.returncode == 2
+    assert "HOST:PORT" in done.stderr
+
+
+def test_check_config_says_everything_and_starts_nothing(tmp_path: Path) -> None:
+    path = contracts(tmp_path / "c.toml", retention='"many"')
+    done = holdfast("broker", "--contracts", str(path), "--policy", "best", "--listen", "x", "--check-config")
+    assert done.returncode == 2
+    for part in ("--policy", "--listen[0]", "contract[0].retention"):
+        assert part in done.stderr
+    assert holdfast("broker", "--contracts", str(contracts(path)), "--check-config").returncode == 0
+
+
+def test_a_contract_that_cannot_be_kept_is_refused_at_the_start(tmp_path: Path) -> None:
+    path = contracts(tmp_path / "c.toml", retention=0)
+    for extra in ([], ["--check-config"]):
+        done = holdfast("broker", "--listen", f"{LOOPBACK}:0", "--contracts", str(path), *extra)
+        assert done.returncode == 2
+        assert "retention" in done.stderr
+
+
+def test_sigterm_delivers_what_waits_says_why_and_exits_0(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with Peer(broker.port) as publisher, Peer(broker.port) as subscriber:
+        publisher.connect("p")
+        subscriber.connect("s")
+        subscriber.subscribe("t")
+        publisher.send(b"".join(publish("t", b"%d" % number) for number in range(1000)))
+        assert subscriber.receive().payload == b"0"
+        os.kill(broker.pid, signal.SIGTERM)
+        while (packet := subscriber.expect_any()).type == Type.PUBLISH:
+            pass
+        assert packet.type == Type.DISCONNECT
+        assert packet.reason == 0x8B
+        subscriber.expect_closed()
+    assert broker.terminate() == 0
+
+
+def test_sighup_reads_the_contracts_again_and_keeps_the_old_ones_if_broken(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    path = contracts(tmp_path / "c.toml", "first")
+    broker = start_broker("--contracts", str(path))
+    contracts(path, "second", retention=0)
+    os.kill(broker.pid, signal.SIGHUP)
+    wait_until(lambda: "not reloaded" in broker.stderr, "a refusal in the log", WAIT_S_MAX)
+    contracts(path, "second")
+    os.kill(broker.pid, signal.SIGHUP)
+    wait_until(lambda: "event=reloaded" in broker.stderr, "the reload in the log", WAIT_S_MAX)
+    assert broker.alive
+
+
+def test_a_stopped_reader_costs_the_broker_a_bounded_amount(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Best effort to a socket that is never read: memory has a bound, and another gets everything."""
+    limits = tmp_path / "c.toml"
+    limits.write_text("[limits]\nqueue_messages_max = 1000\n")
+    broker = start_broker("--contracts", str(limits))
+
+    def resident_kib() -> int:
+        status = Path(f"/proc/{broker.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0])
+
+    with (
+        Peer(broker.port) as publisher,
+        Peer(broker.port) as healthy,
+        socket.create_connection((LOOPBACK, broker.port)) as stopped,
+    ):
+        stopped.sendall(connect("stopped") + subscribe(1, "t"))
+        publisher.connect("p")
+        healthy.connect("h")
+        healthy.subscribe("t")
+        before = resident_kib()
+        body = b"x" * 2000
+        for batch in range(200):
+            publisher.send(b"".join(publish("t", b"%06d" % (batch * 100 + i) + body) for i in range(100)))
+            for number in range(batch * 100, batch * 100 + 100):
+                assert healthy.receive().payload[:6] == b"%06d" % number
+        assert resident_kib() - before < 20_000  # 40 MB were published
+
+
+def test_what_is_said_before_a_close_arrives_though_the_client_was_still_sending(
+    start_broker: StartBroker,
+) -> None:
+    """A reset would throw the reason away: the broker shuts its side and reads the rest."""
+    broker = start_broker()
+    with socket.create_connection((LOOPBACK, broker.port), timeout=WAIT_S_MAX) as client:
+        client.sendall(connect("c") + publish("a/+", b"") + b"\x30" * 200_000)
+        said = b""
+        while data := client.recv(65_536):  # a reset would be raised here
+            said += data
+    assert parse(said[said.index(b"\xe0") :]).reason == 0x90
