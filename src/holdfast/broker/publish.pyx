@@ -109,6 +109,8 @@ cdef const char* read_publish_properties(const uint8_t* at, const uint8_t* end, 
             at = skip_string(at, end)
             if at == NULL or not utf8_valid(text + 2, at - text - 2):
                 return fail(stamp, MALFORMED_PACKET, "the content type or the response topic is not UTF-8, or cut short")
+            if identifier == RESPONSE_TOPIC and at - text == 2:
+                return fail(stamp, PROTOCOL_ERROR, "a response topic has at least one character")
             if identifier == RESPONSE_TOPIC and (memchr(text + 2, 0x2B, at - text - 2) != NULL
                                                  or memchr(text + 2, 0x23, at - text - 2) != NULL):
                 return fail(stamp, PROTOCOL_ERROR, "a response topic has no wildcards")
