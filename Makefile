@@ -4,14 +4,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run test install build lint bench soak clean
+.PHONY: run test install build lint bench soak fuzz fuzz-build sanitize clean
 
 run: install
 	@$(BIN)/holdfast demo
 
 test: build tools-test
-	@$(BIN)/ruff check src tests benchmarks setup.py
-	@$(BIN)/ruff format --check src tests benchmarks setup.py
+	@$(BIN)/ruff check src tests benchmarks fuzz setup.py
+	@$(BIN)/ruff format --check src tests benchmarks fuzz setup.py
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest
 
@@ -59,6 +59,32 @@ bench: install .venv/.bench tools-bench
 soak: install
 	@$(BIN)/python -m benchmarks soak --against holdfast
 
+# Fuzzing and tests with the address and undefined-behaviour sanitizers on the compiled modules, in a venv and a
+# build directory of their own.
+FUZZ_RUNS ?= 200000
+FUZZ_TARGETS ?= codec publish broker
+CLANG = $(shell command -v clang || ls /usr/bin/clang-[0-9]* 2>/dev/null | tail -n 1)
+
+fuzz: fuzz-build
+	@set -e; for target in $(FUZZ_TARGETS); do tools/fuzz $$target $(FUZZ_RUNS); done
+	@tools/fuzz --python -m fuzz.leaks $(filter codec broker,$(FUZZ_TARGETS))
+
+sanitize: fuzz-build
+	@tools/fuzz --python -m pytest --timeout=600 tests/mqtt $(wildcard tests/broker) tests/fuzz
+
+fuzz-build: .venv-fuzz/.installed
+	@test -n "$(CLANG)" || tools/need clang=clang
+	@HOLDFAST_SANITIZE=1 CC=$(CLANG) LDSHARED="$(CLANG) -shared" .venv-fuzz/bin/python setup.py --quiet \
+	  build_py --build-lib build/fuzz build_ext --parallel 2 --build-lib build/fuzz --build-temp build/fuzz-objects
+
+.venv-fuzz/.installed: pyproject.toml
+	@echo "installing what fuzzing needs into .venv-fuzz"
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || tools/need no-such-command=python3-venv
+	@$(PYTHON) -m venv .venv-fuzz
+	@.venv-fuzz/bin/pip install --quiet --disable-pip-version-check 'atheris>=3.0' 'cython>=3.1' 'setuptools>=77' \
+	  'msgspec>=0.19' 'hypothesis>=6.115' 'pytest>=8.3' 'pytest-timeout>=2.3'
+	@touch $@
+
 clean:
-	rm -rf build dist src/*.egg-info .venv
+	rm -rf build dist src/*.egg-info .venv .venv-fuzz
 	find src -name '*.so' -delete

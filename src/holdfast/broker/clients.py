@@ -28,6 +28,8 @@ NEVER_S = 0xFFFFFFFF
 WINDOW_DEFAULT = 65_535
 RESERVED_TOPICS = ("$SYS", "$share", "$channel")  # as in core.pyx
 KEEP_ALIVE_GRACE = 3, 2  # MQTT gives one and a half times the keep alive
+REASON_CHARS_MAX = 1000  # of a reason string: what it quotes from the peer may be as long as a packet
+CLIENT_ID_BYTES_ANSWERED_MAX = 60_000  # a longer client identifier gets no response information of its own
 
 
 class ConnectionState(Struct):
@@ -174,19 +176,19 @@ class Clients:
             properties.session_expiry = state.session_expiry_s
         if state.keep_alive_ns != packet.keep_alive * S:
             properties.server_keep_alive = state.keep_alive_ns // S
-        if packet.properties.request_response_info:
-            properties.response_info = (
-                f"response/{connection.session.client_id}" if connection.session else None
-            )
+        client_id = connection.session.client_id if connection.session else ""
+        if (
+            packet.properties.request_response_info
+            and len(client_id.encode()) <= CLIENT_ID_BYTES_ANSWERED_MAX
+        ):
+            properties.response_info = f"response/{client_id}"
         return connection.send(encode(Connack(session_present=present, properties=properties), 5))
 
     def refuse(self, connection: Connection, version: int, error: PeerError) -> None:
         """Answers a CONNECT that cannot be accepted, and closes."""
         if version == 5:
-            said = connection.send(
-                encode(Connack(reason=error.reason, properties=Properties(reason_string=error.text)), 5)
-            )
-            if not said:
+            words = Properties(reason_string=error.text[:REASON_CHARS_MAX])
+            if not connection.send(encode(Connack(reason=error.reason, properties=words), 5)):
                 connection.send(encode(Connack(reason=error.reason), 5))
         else:
             connection.send(encode(Connack(reason=connect_return(error.reason)), 4))
@@ -214,8 +216,8 @@ class Clients:
         """Ends an accepted connection from our side, telling the client why if there is a reason to."""
         state: ConnectionState = connection.state
         if reason is not None and connection.version == 5:
-            farewell = encode(Disconnect(reason, Properties(reason_string=text or None)), 5)
-            if not connection.send(farewell):
+            words = Properties(reason_string=text[:REASON_CHARS_MAX] or None)
+            if not connection.send(encode(Disconnect(reason, words), 5)):
                 connection.send(encode(Disconnect(reason), 5))
         session = connection.session
         self.broker.forget(connection)

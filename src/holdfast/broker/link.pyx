@@ -108,7 +108,7 @@ cdef class Link:
         self.mark()
 
     cdef bint put(self, const uint8_t* data, size_t size) noexcept:
-        if not out_reserve(&self.out, size):
+        if size > self.packet_max or not out_reserve(&self.out, size):
             return 0
         memcpy(self.out.data + self.out.len, data, size)
         self.out.len += size

@@ -101,8 +101,9 @@ cdef const uint8_t* read_bytes(int identifier, const uint8_t* at, const uint8_t*
         return behind if behind != NULL else fail(stamp, MALFORMED_PACKET, "PUBLISH ends inside its correlation data")
     behind = read_text(at, end, stamp)
     if behind != NULL and identifier == RESPONSE_TOPIC and (
-            memchr(at + 2, 0x2B, behind - at - 2) != NULL or memchr(at + 2, 0x23, behind - at - 2) != NULL):
-        return fail(stamp, PROTOCOL_ERROR, "a response topic has no wildcards")
+            behind - at == 2
+            or memchr(at + 2, 0x2B, behind - at - 2) != NULL or memchr(at + 2, 0x23, behind - at - 2) != NULL):
+        return fail(stamp, PROTOCOL_ERROR, "a response topic has a character at least, and no wildcards")
     return behind
 
 

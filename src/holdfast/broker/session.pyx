@@ -300,14 +300,14 @@ cdef class Session:
         cdef uint32_t outstanding = 0
         cdef uint64_t i = self.head
         while i != self.resend:
-            outstanding += self.flights[i & (self.flights_cap - 1)].stage in (AWAITS_PUBACK, AWAITS_PUBREC)
+            outstanding += self.flights[i & (self.flights_cap - 1)].stage != DONE  # room comes with PUBCOMP
             i += 1
         while self.resend != self.tail and self.link.out.len < OUT_HIGH:
             flight = &self.flights[self.resend & (self.flights_cap - 1)]
             if flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC:
                 if outstanding >= self.window:
                     return
-                outstanding += 1
+            outstanding += flight.stage != DONE
             packet_id = self.resend % PACKET_IDS + 1
             if flight.stage == AWAITS_PUBCOMP:
                 self.link.put_ack(PUBREL, packet_id, 0)

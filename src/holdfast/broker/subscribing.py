@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from holdfast.broker.clients import REASON_CHARS_MAX
 from holdfast.broker.connection import Connection
 from holdfast.broker.session import Session
 from holdfast.broker.subscriptions import Subscription
@@ -79,7 +80,7 @@ class Subscribing:
                 self.broker.count_refusal(error.reason, error.text)
         properties = Properties()
         if texts and connection.state.problem_info:
-            properties.reason_string = "; ".join(texts)[:1000]
+            properties.reason_string = "; ".join(texts)[:REASON_CHARS_MAX]
         answer = Suback(packet_id=packet.packet_id, reasons=reasons, properties=properties)
         if not connection.send(encode(answer, connection.version)):
             connection.send(encode(Suback(packet_id=packet.packet_id, reasons=reasons), connection.version))

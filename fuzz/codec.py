@@ -1,0 +1,116 @@
+"""Any bytes as one packet, as a buffer of packets, as topics: what holds for all of them.
+
+Laws that are checked:
+- decode gives a packet or raises PeerError with a reason of failure and some words; nothing else
+- a packet that was decoded can be encoded, and decodes again to the same packet, in the same bytes every time
+- split never points outside its buffer, and refuses only what can never become a packet
+- matching agrees with a matcher of three lines, and two filters that match one topic overlap
+
+The bytes lie in memory that ends where they end: the address sanitizer sees a read of one byte too many.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from holdfast.errors import PeerError
+from holdfast.mqtt.codec import decode, encode, split
+from holdfast.mqtt.topics import levels, matches, overlap, split_shared, validate_filter, validate_topic
+
+SEPARATOR = b"\n"
+TEXTS_MAX = 5
+FRONT = bytes(32)  # ctypes keeps less than this inside the object, where an overrun is not seen
+
+
+def run(data: bytes) -> None:
+    """One execution: the first byte chooses what the rest is taken for."""
+    if len(data) < 2:
+        return
+    how, rest = data[0], data[1:]
+    if how < 0xE0:
+        one_packet(rest[0], rest[1:], 3 + how % 3)
+    elif how < 0xF0:
+        one_buffer(rest[1:], rest[0] & 15, (1 << (rest[0] >> 4)) - 1)
+    else:
+        topics(rest.split(SEPARATOR, TEXTS_MAX - 1))
+
+
+def exact(data: bytes) -> memoryview:
+    whole = (ctypes.c_ubyte * (len(FRONT) + len(data))).from_buffer_copy(FRONT + data)
+    return memoryview(whole)[len(FRONT) :]
+
+
+def one_packet(first_byte: int, body: bytes, version: int) -> None:
+    try:
+        packet = decode(first_byte, exact(body), version)
+    except PeerError as refusal:
+        check_refusal(refusal)
+        return
+    encoded = encode(packet, version)
+    frame = split(encoded)
+    assert frame is not None, "an encoded packet is not whole"
+    first, start, end = frame
+    assert end == len(encoded), "an encoded packet is longer than it says"
+    again = decode(first, exact(encoded[start:end]), version)
+    assert again == packet, f"decoded again to {again}, from {packet}"
+    assert encode(again, version) == encoded, "encoded differently the second time"
+
+
+def check_refusal(refusal: PeerError) -> None:
+    assert 0x80 <= refusal.reason <= 0xFF, f"refused with {refusal.reason:#x}, which means success"
+    assert refusal.text, "refused without a word"
+
+
+def one_buffer(data: bytes, start: int, packet_bytes_max: int) -> None:
+    """Takes packets off a buffer as a client does; all that came is seen, and nothing that did not."""
+    buffer = exact(data)
+    while True:
+        try:
+            frame = split(buffer, start, packet_bytes_max)
+        except PeerError:
+            return
+        if frame is None:
+            return
+        first, body, end = frame
+        assert start + 2 <= body <= end <= len(data), f"{frame} is not inside the buffer"
+        assert end - start <= packet_bytes_max, "a packet is larger than was allowed"
+        assert first == data[start]
+        start = end
+
+
+def topics(texts: list[bytes]) -> None:
+    names = [text for text in texts if is_valid(validate_topic, text)]
+    filters = [split_shared(text)[1] for text in texts if is_valid(validate_filter, text)]
+    for filter in filters:
+        assert levels(filter) == filter.count(b"/") + 1
+        for name in names:
+            assert matches(filter, name) == plain_match(filter, name), f"{filter!r} on {name!r}"
+        for other in filters:
+            both = any(matches(filter, name) and matches(other, name) for name in names)
+            assert overlap(filter, other) == overlap(other, filter), f"{filter!r} and {other!r}"
+            assert overlap(filter, other) or not both, f"{filter!r} and {other!r}"
+    for one in texts:
+        for other in texts:
+            matches(one, other)
+            overlap(one, other)
+
+
+def is_valid(validate: object, text: bytes) -> bool:
+    assert callable(validate)
+    try:
+        validate(text)
+    except PeerError:
+        return False
+    return True
+
+
+def plain_match(filter: bytes, name: bytes) -> bool:
+    """Section 4.7 of the specification, a level at a time."""
+    if name.startswith(b"$") and filter[:1] in (b"+", b"#"):
+        return False
+    wanted, found = filter.split(b"/"), name.split(b"/")
+    if wanted[-1] == b"#":
+        wanted, found = wanted[:-1], found[: len(wanted) - 1]
+    return len(wanted) == len(found) and all(
+        want in (b"+", level) for want, level in zip(wanted, found, strict=True)
+    )
