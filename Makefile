@@ -10,8 +10,8 @@ run: install
 	@$(BIN)/holdfast demo
 
 test: build tools-test
-	@$(BIN)/ruff check src tests benchmarks fuzz setup.py
-	@$(BIN)/ruff format --check src tests benchmarks fuzz setup.py
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest
 
