@@ -56,16 +56,19 @@ class Contracts:
         return DEPLOYMENT + "".join(category.toml() for category in self.categories)
 
 
-def plant(topics: int, period: str = "50ms") -> Contracts:
-    """A fifth each: no loss at all, up to three lost in a row (twice), a longer deadline, and best effort."""
+def plant(topics: int, period: str = "50ms", deadline: str = "50ms", longer: str = "100ms") -> Contracts:
+    """A fifth each: no loss at all, up to three lost in a row (twice), a longer deadline, and best effort.
+
+    Every topic may send at one moment: they are admitted only if all can be dispatched within a deadline.
+    """
     count, left = divmod(topics, 5)
     assert left == 0
     return Contracts(
         (
-            Category("cat0", count, period, "50ms", 0, 2),
-            Category("cat1", count, period, "50ms", 3, 0),
-            Category("cat2", count, period, "50ms", 3, 1),
-            Category("cat3", count, period, "100ms", 3, 1),
-            Category("cat4", count, period, "100ms", "unlimited", 0),
+            Category("cat0", count, period, deadline, 0, 2),
+            Category("cat1", count, period, deadline, 3, 0),
+            Category("cat2", count, period, deadline, 3, 1),
+            Category("cat3", count, period, longer, 3, 1),
+            Category("cat4", count, period, longer, "unlimited", 0),
         )
     )

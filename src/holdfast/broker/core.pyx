@@ -20,7 +20,7 @@ from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
 from holdfast.broker.topics cimport TopicTable
 
 cdef int64_t SECOND_NS = 1_000_000_000
-cdef size_t WORTH_A_WRITE = 64  # deliveries to a link that one write to it should carry, when there are as many
+cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it should carry, when there are as many
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
 cdef uint8_t NO_MATCHING_SUBSCRIBERS = 0x10
 cdef uint8_t QUOTA_EXCEEDED = 0x97
