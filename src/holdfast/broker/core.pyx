@@ -12,7 +12,7 @@ from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
     AS_PUBLISHED, EARLY, FINITE, NO_LOCAL, OWED, RETAIN, SHARED, STAMPED, Ledger, Message, Route, Topic,
-    message_drop, message_hold, message_new, message_payload, topic_clear_routes,
+    ledger_free, message_drop, message_hold, message_new, message_payload, topic_clear_routes,
 )
 from holdfast.broker.session cimport Session
 from holdfast.broker.subscriptions cimport SharedGroup, Subscription, SubscriptionTree
@@ -53,7 +53,7 @@ cdef class Core:
         jobs_clear(&self.jobs)
         free(self._scratch)
         if self.ledger.messages == 0:
-            free(self.ledger)
+            ledger_free(self.ledger)
         else:
             self.ledger.orphan = 1
 

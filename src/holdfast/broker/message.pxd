@@ -20,10 +20,22 @@ cdef enum MessageFlag:
     EARLY = 16      # came sooner after the one before than its contract's period allows for
 
 
+cdef enum:
+    CELL = 64           # blocks for messages come in multiples of this
+    CELLS = 16          # up to so many; larger messages are rare and not kept
+    KEPT_MAX = 2048     # free blocks kept of each size: what a slice or two needs
+
+
+cdef struct Kept:
+    Kept* next
+
+
 cdef struct Ledger:
     size_t messages
     size_t bytes
-    bint orphan    # its broker is gone: the last message frees it
+    bint orphan         # its broker is gone: the last message frees it
+    Kept* kept[CELLS]   # free blocks by size, the one used last on top: it is still in the cache
+    uint32_t kept_len[CELLS]
 
 
 cdef struct Route:
@@ -105,6 +117,7 @@ cdef Message* message_new(Ledger* ledger, const uint8_t* topic, uint32_t topic_s
                           const uint8_t* props, uint32_t props_size,
                           const uint8_t* payload, uint32_t payload_size) noexcept
 cdef void message_free(Message* m) noexcept
+cdef void ledger_free(Ledger* ledger) noexcept
 
 cdef inline void message_hold(Message* m) noexcept nogil:
     m.refs += 1

@@ -8,6 +8,40 @@ from libc.string cimport memcpy, memset
 from holdfast.mqtt.wire cimport varint_size, write_u16, write_varint
 
 
+cdef inline void* take_block(Ledger* ledger, size_t size) noexcept:
+    cdef size_t cells = (size + CELL - 1) // CELL
+    cdef Kept* block
+    if cells > CELLS:
+        return malloc(size)
+    block = ledger.kept[cells - 1]
+    if block == NULL:
+        return malloc(cells * CELL)
+    ledger.kept[cells - 1] = block.next
+    ledger.kept_len[cells - 1] -= 1
+    return block
+
+
+cdef inline void give_block(Ledger* ledger, void* block, size_t size) noexcept:
+    cdef size_t cells = (size + CELL - 1) // CELL
+    if cells > CELLS or ledger.kept_len[cells - 1] >= KEPT_MAX:
+        free(block)
+        return
+    (<Kept*>block).next = ledger.kept[cells - 1]
+    ledger.kept[cells - 1] = <Kept*>block
+    ledger.kept_len[cells - 1] += 1
+
+
+cdef void ledger_free(Ledger* ledger) noexcept:
+    cdef int i
+    cdef Kept* block
+    for i in range(CELLS):
+        while ledger.kept[i] != NULL:
+            block = ledger.kept[i]
+            ledger.kept[i] = block.next
+            free(block)
+    free(ledger)
+
+
 cdef Message* message_new(Ledger* ledger, const uint8_t* topic, uint32_t topic_size,
                           const uint8_t* props, uint32_t props_size,
                           const uint8_t* payload, uint32_t payload_size) noexcept:
@@ -15,7 +49,7 @@ cdef Message* message_new(Ledger* ledger, const uint8_t* topic, uint32_t topic_s
     cdef int props_head = varint_size(props_size)
     cdef uint32_t body = 2 + topic_size + props_head + props_size + payload_size
     cdef uint32_t size = sizeof(Message) + HEADER_ROOM + body
-    cdef Message* m = <Message*>malloc(size)
+    cdef Message* m = <Message*>take_block(ledger, size)
     cdef uint8_t* at
     if m == NULL:
         return NULL
@@ -63,12 +97,12 @@ cdef void message_free(Message* m) noexcept:
     cdef Ledger* ledger = m.ledger
     ledger.messages -= 1
     ledger.bytes -= m.size
-    if ledger.orphan and ledger.messages == 0:
-        free(ledger)
     if m.topic != NULL:
         topic_unpin(m.topic)
     Py_XDECREF(m.source)
-    free(m)
+    give_block(ledger, m, m.size)
+    if ledger.orphan and ledger.messages == 0:
+        ledger_free(ledger)
 
 
 cdef uint8_t* message_props(Message* m) noexcept nogil:

@@ -94,18 +94,25 @@ cdef class TopicTable:
 
     cdef void fetch(self, Ahead* ahead) noexcept:
         """Brings the slots, then the topics, into the cache, all at once instead of one after another."""
-        cdef int i
+        cdef int i, tries
+        cdef size_t at
         cdef uint64_t slot
-        cdef const char* at
+        cdef const char* topic
         for i in range(ahead.len):
             __builtin_prefetch(&self.slots[ahead.hash[i] & self.mask])
         for i in range(ahead.len):
-            slot = self.slots[ahead.hash[i] & self.mask]
-            if slot != 0 and (slot ^ ahead.hash[i]) & ~POINTER == 0:
-                at = <const char*>topic_in(slot)
-                __builtin_prefetch(at)
-                __builtin_prefetch(at + 64)
-                __builtin_prefetch(at + 128)
+            at = ahead.hash[i] & self.mask
+            for tries in range(8):
+                slot = self.slots[at]
+                if slot == 0:
+                    break
+                if (slot ^ ahead.hash[i]) & ~POINTER == 0:
+                    topic = <const char*>topic_in(slot)
+                    __builtin_prefetch(topic)
+                    __builtin_prefetch(topic + 64)
+                    __builtin_prefetch(topic + 128)
+                    break
+                at = (at + 1) & self.mask
 
     cdef Topic* add(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept:
         """A topic that find() did not have; NULL when the table is full of topics in use, or memory is gone."""
