@@ -22,6 +22,8 @@ SIZES = (1_000, 10_000, 100_000)
 UNRELATED = (0, 10_000, 100_000)
 SUBSCRIPTIONS_PER_CLIENT = 1_000
 FLAT_MAX = 1.15
+TURNS = 2
+"""As many times the usual turns: a ratio near 1 is asked for to a few hundredths."""
 CALM = ("2s", "2s", "2s")
 """Period and deadlines with which 100,000 topics are admitted, all of them sending at one moment."""
 
@@ -50,8 +52,8 @@ def _by_topics(run: Run, names: list[str]) -> Results:
     with ExitStack() as stack:
         brokers = {
             (name, size): stack.enter_context(running(name, plant(size, *CALM)))
-            for size in SIZES
             for name in names
+            for size in SIZES
         }
 
         def turn(key: Key) -> Measured:
@@ -59,16 +61,16 @@ def _by_topics(run: Run, names: list[str]) -> Results:
             load.run(messages=key[1])
             return load.run(seconds=run.seconds)
 
-        return take_turns(brokers, run.turns, turn)
+        return take_turns(brokers, TURNS * run.turns, turn)
 
 
 def _by_subscriptions(run: Run, names: list[str]) -> tuple[Results, Results]:
     contracts = plant(TOPICS, *CALM)
-    fresh_topics = 2_000 if run.quick else 10_000
+    fresh_topics = 2_000 if run.quick else 30_000
     with ExitStack() as stack:
         brokers: dict[Key, Broker] = {}
-        for size in UNRELATED:
-            for name in names:
+        for name in names:
+            for size in UNRELATED:
                 brokers[name, size] = stack.enter_context(running(name, contracts))
                 for sock in subscribe_unrelated(brokers[name, size], size):
                     stack.callback(sock.close)
@@ -80,7 +82,7 @@ def _by_subscriptions(run: Run, names: list[str]) -> tuple[Results, Results]:
             load.switch(plain_stream(brokers[key].wire(), new_topics(fresh_topics)))
             return steady, load.run(messages=fresh_topics)
 
-        turns = take_turns(brokers, run.turns, turn)
+        turns = take_turns(brokers, TURNS * run.turns, turn)
     steady = {key: [first for first, _ in each] for key, each in turns.items()}
     return steady, {key: [second for _, second in each] for key, each in turns.items()}
 
