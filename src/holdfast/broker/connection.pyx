@@ -136,10 +136,6 @@ cdef class Connection(Link):
         """Whether the driver should read: not while much waits behind a packet that is still to be answered."""
         return self.may_read() and not (self.blocked and self.pending.len > OUT_HIGH)
 
-    @property
-    def pending_size(self) -> int:
-        return self.pending.len
-
     # Bytes to packets
 
     cdef void _take(self, const uint8_t* data, size_t size):

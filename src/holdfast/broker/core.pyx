@@ -12,7 +12,7 @@ from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
     AS_PUBLISHED, EARLY, FINITE, NO_LOCAL, OWED, RETAIN, SHARED, STAMPED, Ledger, Message, Route, Topic,
-    ledger_free, message_drop, message_hold, message_new, message_payload, topic_clear_routes,
+    ledger_free, message_drop, message_hold, message_new, topic_clear_routes,
 )
 from holdfast.broker.session cimport Session
 from holdfast.broker.subscriptions cimport SharedGroup, Subscription, SubscriptionTree
@@ -105,13 +105,6 @@ cdef class Core:
         subscription.session.offer(m, min(m.qos, subscription.qos), RETAIN,
                                    NULL if subscription.ids is None else <PyObject*>subscription.ids)
         return True
-
-    def retained_payload(self, bytes topic not None) -> bytes | None:
-        cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
-        cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
-        if record == NULL or record.retained == NULL:
-            return None
-        return PyBytes_FromStringAndSize(<char*>message_payload(record.retained), record.retained.payload_size)
 
     def pump(self) -> None:
         """Moves on the sessions whose sockets or windows opened."""
