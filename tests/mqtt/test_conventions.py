@@ -1,4 +1,4 @@
-"""The creation stamp: what is written is read back, what is no stamp is none."""
+"""The creation stamp and the view: what is written is read back, what is neither is none."""
 
 import pytest
 from hypothesis import given
@@ -7,10 +7,14 @@ from hypothesis import strategies as st
 from holdfast.mqtt.conventions import (
     STAMP_CHARS_MAX,
     STAMP_NUMBER_MAX,
+    Place,
     Stamp,
+    ViewNote,
     find_stamp,
     format_stamp,
+    format_view,
     parse_stamp,
+    parse_view,
     publisher_name,
 )
 
@@ -54,3 +58,32 @@ def test_what_is_no_stamp_is_none(value: str) -> None:
 @given(st.text())
 def test_parsing_never_fails(value: str) -> None:
     parse_stamp(value)
+    parse_view(value)
+
+
+places = st.builds(
+    Place,
+    st.from_regex(r"[a-z0-9-]{1,9}", fullmatch=True),
+    st.sampled_from(["::1", "h"]),
+    st.integers(0, 65_535),
+)
+
+
+@given(numbers, st.sampled_from(["", "a"]), st.lists(places, max_size=4))
+def test_a_view_is_read_back(number: int, teller: str, listed: list[Place]) -> None:
+    note = ViewNote(number, teller, tuple(listed))
+    assert parse_view(format_view(note)) == note
+
+
+def test_the_first_place_is_the_primary() -> None:
+    note = parse_view("5/b/b=127.0.0.1:1884,a=[::1]:1883")
+    assert note is not None
+    assert note.from_primary
+    assert note.places[1] == Place("a", "[::1]", 1883)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "5", "5/b", "x/b/", "5/b/b", "5/b/b=1", "5/b/b=h:x", "5/b/b=h:65536", "5/b/=h:1"]
+)
+def test_what_is_no_view_is_none(value: str) -> None:
+    assert parse_view(value) is None

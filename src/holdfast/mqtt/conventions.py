@@ -4,7 +4,12 @@ Laws:
 - `hf` on PUBLISH is the creation stamp `created_ns/sequence/publisher`: wall clock in decimal nanoseconds, a
   number that rises by one within a topic of a publisher, and who that publisher is, without '/'
 - a publisher that starts anew is another publisher: its numbers start again
-- `hf-deadline` and `hf-loss` on SUBSCRIBE are what the subscriber requires
+- `hf-deadline` and `hf-loss` on SUBSCRIBE are what the subscriber requires; `hf-depth` is how many members of
+  the group, the primary among them, must know the subscription before SUBACK
+- `hf-view` on CONNECT says that the client understands groups, and the newest view it knows; brokers answer
+  with the view on CONNACK, SUBACK, UNSUBACK and DISCONNECT, and publish it on `$SYS/broker/view` to it,
+  without a subscription, whenever it changes. On DISCONNECT from a client it is why it leaves
+- `hf-warm` on CONNECT asks a standby to keep the connection until it is needed
 - what is not a stamp is no stamp: parsing never fails
 """
 
@@ -18,9 +23,14 @@ STAMP_PROPERTY = "hf"
 DEADLINE_PROPERTY = "hf-deadline"
 LOSS_PROPERTY = "hf-loss"
 LOSS_UNLIMITED = "unlimited"
+DEPTH_PROPERTY = "hf-depth"
+VIEW_PROPERTY = "hf-view"
+WARM_PROPERTY = "hf-warm"
+VIEW_TOPIC = "$SYS/broker/view"
 
 STAMP_CHARS_MAX = 300
 STAMP_NUMBER_MAX = 2**63 - 1
+VIEW_CHARS_MAX = 4000
 
 
 class Stamp(Struct, frozen=True):
@@ -61,3 +71,57 @@ def parse_stamp(value: str) -> Stamp | None:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= STAMP_NUMBER_MAX
+
+
+class Place(Struct, frozen=True):
+    """Where a member of a group takes MQTT clients."""
+
+    name: str
+    host: str
+    port: int
+
+
+class ViewNote(Struct, frozen=True):
+    """A view as clients are told: its number, who says so, and who serves: the primary, then its heirs."""
+
+    number: int
+    teller: str
+    places: tuple[Place, ...]
+
+    @property
+    def from_primary(self) -> bool:
+        return bool(self.places) and self.places[0].name == self.teller
+
+
+def format_view(note: ViewNote) -> str:
+    """`number/teller/name=host:port,name=host:port`; names have no '/', ',' or '='."""
+    places = ",".join(f"{place.name}={place.host}:{place.port}" for place in note.places)
+    return f"{note.number}/{note.teller}/{places}"
+
+
+def parse_view(text: str) -> ViewNote | None:
+    if len(text) > VIEW_CHARS_MAX:
+        return None
+    number, _, rest = text.partition("/")
+    teller, slash, listed = rest.partition("/")
+    if not slash or not _is_number(number):
+        return None
+    places = [_parse_place(each) for each in listed.split(",")] if listed else []
+    known = tuple(place for place in places if place is not None)
+    return ViewNote(int(number), teller, known) if len(known) == len(places) else None
+
+
+def _parse_place(text: str) -> Place | None:
+    name, equals, address = text.partition("=")
+    host, colon, port = address.rpartition(":")
+    if not (name and equals and host and colon and _is_number(port)) or int(port) > 65_535:
+        return None
+    return Place(name, host, int(port))
+
+
+def find_view(user_properties: Iterable[tuple[str, str]]) -> ViewNote | None:
+    """The view that a broker tells among the user properties of an answer."""
+    for name, value in user_properties:
+        if name == VIEW_PROPERTY:
+            return parse_view(value)
+    return None
