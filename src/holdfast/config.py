@@ -381,6 +381,9 @@ class Limits(Checked, frozen=True, kw_only=True):
     queue_bytes_max: Annotated[int, _count(16_777_216)] = 16_777_216
     buffer_messages_max: Annotated[int, _count(1_000_000)] = 1_000_000
     buffer_bytes_max: Annotated[int, _count(268_435_456)] = 268_435_456
+    copies_per_topic_max: Annotated[int, _count(10_000)] = 10_000
+    backup_bytes_max: Annotated[int, _count(67_108_864)] = 67_108_864
+    state_log_max: Annotated[int, _count(10_000)] = 10_000
     slow_max_ns: Annotated[int, duration(0, "50ms")] = named("slow_max", 50 * MS)
     slice_jobs_max: Annotated[int, _count(1000)] = 1000
 
@@ -391,6 +394,7 @@ class Limits(Checked, frozen=True, kw_only=True):
             ("queue_bytes_max", "buffer_bytes_max", "one session's queue is part of the buffer of all"),
             ("queue_messages_max", "buffer_messages_max", "one session's queue is part of the buffer of all"),
             ("subscriptions_per_session_max", "subscriptions_max", "one session's are part of all"),
+            ("packet_bytes_max", "backup_bytes_max", "the largest packet must fit on the way to the backup"),
             ("connections_max", "sessions_max", "every connection has a session"),
         ):
             small, large = getattr(self, low), getattr(self, high)

@@ -103,12 +103,12 @@ def test_beyond_the_tolerance_the_subscriber_is_told_and_ended() -> None:
 def test_publishers_are_slowed_before_anything_is_dropped_but_not_for_long() -> None:
     bench, _, publisher = stalled(EFFORT)
     publish(bench, publisher, "effort/1", 76)
-    assert not publisher.connection.reads
+    assert not publisher.connection.wants_bytes()
     assert bench.broker.core.board.messages_dropped == 0
     bench.pass_time(bench.broker.limits.slow_max_ns)
-    assert publisher.connection.reads
+    assert publisher.connection.wants_bytes()
     publish(bench, publisher, "effort/1", 200)
-    assert publisher.connection.reads
+    assert publisher.connection.wants_bytes()
 
 
 def test_a_publisher_faster_than_its_contract_waits_while_the_subscriber_moves() -> None:
@@ -120,7 +120,7 @@ def test_a_publisher_faster_than_its_contract_waits_while_the_subscriber_moves()
     sent, got = 0, 0
     for _ in range(300):
         bench.now_ns += 30 * MS
-        while publisher.connection.reads and sent < 500:
+        while publisher.connection.wants_bytes() and sent < 500:
             publish(bench, publisher, "promised/1", 1, start=sent, size=20_000)
             sent += 1
         subscriber.reads = True
@@ -136,9 +136,9 @@ def test_a_publisher_faster_than_its_contract_waits_while_the_subscriber_moves()
 def test_publishers_go_on_when_the_subscriber_does() -> None:
     bench, subscriber, publisher = stalled(PROMISED)
     publish(bench, publisher, "promised/1", 80)
-    assert not publisher.connection.reads
+    assert not publisher.connection.wants_bytes()
     subscriber.read_again()
-    assert publisher.connection.reads
+    assert publisher.connection.wants_bytes()
     assert numbers(subscriber.messages(), "promised/1") == list(range(80))
 
 
@@ -147,7 +147,7 @@ def test_publishers_go_on_when_the_slow_subscriber_leaves() -> None:
     publish(bench, publisher, "promised/1", 80)
     bench.broker.lost(subscriber.connection, bench.now_ns)
     bench.run()
-    assert publisher.connection.reads
+    assert publisher.connection.wants_bytes()
 
 
 def test_a_publisher_that_outruns_the_broker_is_paused() -> None:
@@ -155,9 +155,9 @@ def test_a_publisher_that_outruns_the_broker_is_paused() -> None:
     publisher = bench.client("p")
     for _ in range(3 * bench.broker.limits.slice_jobs_max):
         publisher.publish("effort/1")
-    assert not publisher.connection.reads
+    assert not publisher.connection.wants_bytes()
     bench.run()
-    assert publisher.connection.reads
+    assert publisher.connection.wants_bytes()
 
 
 def test_another_subscriber_does_not_notice() -> None:

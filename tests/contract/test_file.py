@@ -38,6 +38,7 @@ def problems_of(text: str) -> dict[str, str]:
 
 
 WRONG_CONTRACT = [
+    ("durable", '"yes"', "contract[0].durable"),
     ("name", '""', "contract[0].name"),
     ("name", "7", "contract[0].name"),
     ("name", '"a\\u0007"', "contract[0].name"),

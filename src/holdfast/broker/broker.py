@@ -17,9 +17,11 @@ from collections import Counter
 from collections.abc import Callable
 
 from holdfast.broker.clients import KEEP_ALIVE_GRACE, Clients
-from holdfast.broker.connection import Connection, Inbox
+from holdfast.broker.connection import Connection
 from holdfast.broker.contracts import ContractIndex
 from holdfast.broker.core import Core
+from holdfast.broker.link import Inbox
+from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedNames
 from holdfast.broker.session import Session
 from holdfast.broker.subscribing import Subscribing
@@ -30,6 +32,7 @@ from holdfast.broker.watchlist import Watchlist
 from holdfast.contract.model import ContractBook
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import decode, encode
+from holdfast.mqtt.conventions import VIEW_PROPERTY, VIEW_TOPIC, ViewNote, format_view
 from holdfast.mqtt.packets import Auth, Connect, Disconnect, Publish, Subscribe, Unsubscribe
 from holdfast.mqtt.reasons import Reason
 from holdfast.units import S
@@ -41,6 +44,7 @@ TOPICS_IDLE_NS = 30 * S
 TOPICS_SWEEP_NS = S // 2
 TOPICS_SWEPT_AT_ONCE = 4096
 REFUSED_IN_WORDS_MAX = 64
+SENT_AWAY = (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED)
 CONNECT_PACKET = 1
 MQTT_NAME = b"\x00\x04MQTT"
 MQISDP_NAME = b"\x00\x06MQIsdp"
@@ -66,6 +70,11 @@ class Broker:
         self.policy = policy
         self.name = f"{seed & 0xFFFFFF:06x}"
         self.event = event
+        # What a group puts in: who is let in, who left and why, what is to be remembered, which view this is.
+        self.door: Callable[[Connection, Connect, int], bool] | None = None
+        self.farewell: Callable[[Disconnect], None] | None = None
+        self.recorder = Recorder()
+        self.view: ViewNote | None = None
         self.connections: set[Connection] = set()
         self.connections_made = 0
         self.refusals: Counter[int] = Counter()
@@ -109,6 +118,28 @@ class Broker:
         self.watched_connections.forget(connection)
         connection.closed()
 
+    # Groups
+
+    def view_for(self, connection: Connection) -> list[tuple[str, str]]:
+        """The user property that tells a client which view this is, if it wants to know."""
+        if self.view is None or connection.state is None or not connection.state.knows_groups:
+            return []
+        return [(VIEW_PROPERTY, format_view(self.view))]
+
+    def elsewhere(self, reason: int) -> str | None:
+        """Where a client that is sent away should go."""
+        if reason not in SENT_AWAY or self.view is None or not self.view.places or self.view.from_primary:
+            return None
+        return f"{self.view.places[0].host}:{self.view.places[0].port}"
+
+    def announce(self, view: ViewNote) -> None:
+        """The view changed: whoever wants to know is told."""
+        self.view = view
+        packet = encode(Publish(topic=VIEW_TOPIC, payload=format_view(view).encode()), 5)
+        for connection in self.connections:
+            if connection.state is not None and connection.state.knows_groups:
+                connection.send(packet)
+
     # Work
 
     def turn(self, now_ns: int, wall_ns: int) -> bool:
@@ -116,12 +147,15 @@ class Broker:
         core = self.core
         core.board.now_ns = now_ns
         core.wall_ns = wall_ns
+        core.board.tell_discards()
         core.pump()
         core.deliver(self.limits.slice_jobs_max)
         for _ in range(min(CONTROL_PER_TURN, len(core.control))):
             self._control(core.control.popleft(), now_ns)
         self._look_around(now_ns)
         replaying = self.subscribing.replay(REPLAYED_PER_TURN)
+        if core.known_again:
+            core.acknowledge_repeated()
         if core.board.held:
             self._release_held(now_ns)
         if core.board.overloaded:
@@ -173,35 +207,39 @@ class Broker:
             if connection.fault is not None:
                 raise PeerError(*connection.fault)
             assert connection.control is not None
-            self._handle(connection, *connection.control, now_ns)
+            answered = self._handle(connection, *connection.control, now_ns)
         except PeerError as error:
             self.fail(connection, error, now_ns)
             return
         except Exception as error:
             self.mistaken(connection, error, now_ns)
             return
-        if not connection.closing:
+        if answered and not connection.closing:
             connection.resume()
 
-    def _handle(self, connection: Connection, first_byte: int, body: bytes, now_ns: int) -> None:
-        if connection.session is None:
+    def _handle(self, connection: Connection, first_byte: int, body: bytes, now_ns: int) -> bool:
+        """Says whether the packet is dealt with; if not, somebody else resumes the connection."""
+        if connection.session is None and connection.warm is None:
             self.clients.connect(
                 connection, decode_connect(self.clients, connection, first_byte, body), now_ns
             )
-            return
+            return True
         if first_byte >> 4 == CONNECT_PACKET:
             raise PeerError(Reason.PROTOCOL_ERROR, "a connection has one CONNECT")
         packet = decode(first_byte, body, connection.version)
         if isinstance(packet, Subscribe):
-            self.subscribing.subscribe(connection, packet)
-        elif isinstance(packet, Unsubscribe):
+            return not self.subscribing.subscribe(connection, packet)
+        if isinstance(packet, Unsubscribe):
             self.subscribing.unsubscribe(connection, packet)
+        elif isinstance(packet, Disconnect) and connection.session is None:
+            self.forget(connection)
         elif isinstance(packet, Disconnect):
             self.clients.disconnect(connection, packet, now_ns)
         elif isinstance(packet, Auth):
             raise PeerError(Reason.PROTOCOL_ERROR, "no authentication method was agreed at CONNECT")
         else:
             raise PeerError(Reason.PROTOCOL_ERROR, f"a client does not send {type(packet).__name__.upper()}")
+        return True
 
     def fail(self, connection: Connection, error: PeerError, now_ns: int) -> None:
         """The peer broke a rule: tell it, close, and let its will go out."""
@@ -228,7 +266,12 @@ class Broker:
     @property
     def next_ns(self) -> int | None:
         """When the next turn is due though nothing comes in."""
-        times = (self.timers.next_ns, self.watched_connections.next_ns, self.watched_sessions.next_ns)
+        times = (
+            self.timers.next_ns,
+            self.watched_connections.next_ns,
+            self.watched_sessions.next_ns,
+            self.core.later_ns,
+        )
         return min((time for time in times if time is not None), default=None)
 
     def _look_around(self, now_ns: int) -> None:
@@ -240,7 +283,7 @@ class Broker:
 
     def watch(self, connection: Connection, now_ns: int) -> None:
         """Ends a connection whose client is silent for too long, or never finishes a packet."""
-        if connection.session is None:
+        if connection.session is None and connection.warm is None:
             self.count_refusal(Reason.KEEP_ALIVE_TIMEOUT, "no CONNECT in time")
             self.forget(connection)
             return

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.session import Session
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import encode
+from holdfast.mqtt.conventions import VIEW_PROPERTY
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties, Publish, Will
 from holdfast.mqtt.reasons import Reason, connect_return
 from holdfast.units import S
@@ -39,6 +40,7 @@ class ConnectionState(Struct):
     session_expiry_s: int
     problem_info: bool
     will: Will | None
+    knows_groups: bool = False  # is told of views
 
 
 class SessionState(Struct):
@@ -48,6 +50,8 @@ class SessionState(Struct):
     will: Will | None = None  # to be published at will_ns
     will_ns: int = 0
     ended: bool = False
+    expiry_s: int = 0  # how long it lasts without a connection
+    last_will: Will | None = None  # what is published should the connection be lost
 
 
 class Clients:
@@ -62,15 +66,19 @@ class Clients:
         if packet.version == 5 and packet.properties.max_packet_size is not None:
             connection.packet_max = packet.properties.max_packet_size
         try:
+            if self.broker.door is not None and self.broker.door(connection, packet, now_ns):
+                return
             client_id, assigned = self._identify(packet)
-            self._check(packet, client_id)
+            self.check(packet, client_id)
         except PeerError as error:
             self.refuse(connection, packet.version, error)
             return
-        state = self._connection_state(packet)
+        state = self.connection_state(packet)
         session, present = self._session_for(client_id, packet, now_ns)
         connection.state = state
         connection.bind(session, packet.version)
+        session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
+        self.broker.recorder.session(session)
         if packet.version == 5:
             connection.allow_aliases(packet.properties.topic_alias_max or 0)
         if not self._welcome(connection, packet, present, client_id if assigned else None):
@@ -91,7 +99,7 @@ class Clients:
         self._serial += 1
         return f"hf-{self.broker.name}-{self._serial}", True
 
-    def _check(self, packet: Connect, client_id: str) -> None:
+    def check(self, packet: Connect, client_id: str) -> None:
         if packet.properties.auth_method is not None:
             raise PeerError(
                 Reason.BAD_AUTHENTICATION_METHOD,
@@ -109,7 +117,7 @@ class Clients:
         if client_id not in self.sessions and len(self.sessions) >= limits.sessions_max:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
 
-    def _connection_state(self, packet: Connect) -> ConnectionState:
+    def connection_state(self, packet: Connect) -> ConnectionState:
         limits = self.broker.limits
         if packet.version == 5:
             expiry_s = packet.properties.session_expiry or 0
@@ -125,7 +133,22 @@ class Clients:
             session_expiry_s=expiry_s,
             problem_info=packet.properties.request_problem_info is not False,
             will=packet.will,
+            knows_groups=any(name == VIEW_PROPERTY for name, _ in packet.properties.user),
         )
+
+    def admit(self, connection: Connection, packet: Connect, now_ns: int) -> None:
+        """A connection that was kept for its client becomes its session's, as if it had come now."""
+        state = self.connection_state(packet)
+        goes_on = structs.replace(packet, clean_start=False)
+        session, _ = self._session_for(packet.client_id, goes_on, now_ns)
+        connection.state = state
+        session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
+        self.broker.recorder.session(session)
+        connection.allow_aliases(packet.properties.topic_alias_max or 0)
+        session.attach(connection, packet.properties.receive_max or WINDOW_DEFAULT)
+        connection.admit(session)
+        self.broker.watch(connection, now_ns)
+        self.broker.watched_sessions.forget(session)
 
     def _session_for(self, client_id: str, packet: Connect, now_ns: int) -> tuple[Session, bool]:
         """The session this client goes on with, and whether it was there before."""
@@ -145,10 +168,15 @@ class Clients:
             session.state.will = None
             return session, True
         self._serial += 1
+        return self.make_session(client_id, self._serial), False
+
+    def make_session(self, client_id: str, serial: int) -> Session:
+        """A new session, known by its client identifier from now on."""
+        self._serial = max(self._serial, serial)
         limits = self.broker.limits
         session = Session(
             client_id,
-            self._serial,
+            serial,
             self.broker.core.board,
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
@@ -157,7 +185,7 @@ class Clients:
         )
         session.state = SessionState()
         self.sessions[client_id] = session
-        return session, False
+        return session
 
     def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> bool:
         if packet.version < 5:
@@ -171,6 +199,7 @@ class Clients:
             max_packet_size=limits.packet_bytes_max,
             topic_alias_max=limits.topic_alias_max or None,
             assigned_client_id=assigned,
+            user=self.broker.view_for(connection),
         )
         if state.session_expiry_s != (packet.properties.session_expiry or 0):
             properties.session_expiry = state.session_expiry_s
@@ -187,7 +216,10 @@ class Clients:
     def refuse(self, connection: Connection, version: int, error: PeerError) -> None:
         """Answers a CONNECT that cannot be accepted, and closes."""
         if version == 5:
-            words = Properties(reason_string=error.text[:REASON_CHARS_MAX])
+            words = Properties(
+                reason_string=error.text[:REASON_CHARS_MAX],
+                server_reference=self.broker.elsewhere(error.reason),
+            )
             if not connection.send(encode(Connack(reason=error.reason, properties=words), 5)):
                 connection.send(encode(Connack(reason=error.reason), 5))
         else:
@@ -208,6 +240,8 @@ class Clients:
                 )
             cap = self.broker.limits.session_expiry_max_ns
             state.session_expiry_s = expiry if cap is None else min(expiry, cap // S)
+        if self.broker.farewell is not None:
+            self.broker.farewell(packet)
         if packet.reason == Reason.NORMAL_DISCONNECTION:
             state.will = None
         self.close(connection, now_ns)
@@ -216,7 +250,11 @@ class Clients:
         """Ends an accepted connection from our side, telling the client why if there is a reason to."""
         state: ConnectionState = connection.state
         if reason is not None and connection.version == 5:
-            words = Properties(reason_string=text[:REASON_CHARS_MAX] or None)
+            words = Properties(
+                reason_string=text[:REASON_CHARS_MAX] or None,
+                server_reference=self.broker.elsewhere(reason),
+                user=self.broker.view_for(connection),
+            )
             if not connection.send(encode(Disconnect(reason, words), 5)):
                 connection.send(encode(Disconnect(reason), 5))
         session = connection.session
@@ -225,6 +263,9 @@ class Clients:
             return
         session.detach()
         session.state.will = state.will
+        if (state.session_expiry_s, state.will) != (session.state.expiry_s, session.state.last_will):
+            session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
+            self.broker.recorder.session(session)
         if state.session_expiry_s == 0:
             self.end(session, now_ns)
             return
@@ -233,6 +274,19 @@ class Clients:
         if state.will is not None:
             session.state.will_ns = now_ns + (state.will.properties.will_delay or 0) * S
         self.look_at(session, now_ns)
+
+    def all_away(self, now_ns: int, grace_s: int) -> None:
+        """This broker took over: every session awaits its client, a short while at least."""
+        for session in list(self.sessions.values()):
+            state: SessionState = session.state
+            if session.link is not None:
+                continue
+            if state.expiry_s != NEVER_S:
+                state.expires_ns = now_ns + max(state.expiry_s, grace_s) * S
+            if state.last_will is not None:
+                delay_s = max(state.last_will.properties.will_delay or 0, grace_s)
+                state.will, state.will_ns = state.last_will, now_ns + delay_s * S
+            self.look_at(session, now_ns)
 
     def look_at(self, session: Session, now_ns: int) -> None:
         """A session without a connection: what is due now, and when to look again."""
@@ -257,6 +311,7 @@ class Clients:
         session.state.ended = True
         self.broker.watched_sessions.forget(session)
         self.broker.subscribing.drop_all(session)
+        self.broker.recorder.ended(session)
         session.clear()
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]

@@ -9,27 +9,20 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 from holdfast.broker.core cimport Core, Draft
-from holdfast.broker.link cimport Link
+from holdfast.broker.link cimport Inbox, Wire
 from holdfast.broker.message cimport Topic
 from holdfast.broker.session cimport Session
 from holdfast.broker.topics cimport Ahead
 from holdfast.mqtt.wire cimport Out
 
 
-cdef class Inbox:
-    """Where a driver puts what it read; one serves every connection of a thread."""
-    cdef readonly bytearray buffer
-    cdef uint8_t* data
-    cdef readonly size_t size
-
-
-cdef class Connection(Link):
+cdef class Connection(Wire):
     cdef readonly Core core
-    cdef readonly Inbox inbox
     cdef readonly Session session
     cdef Out pending            # bytes that could not be handled yet
     cdef size_t pending_counted # how many of them the core has in its sum
-    cdef readonly bint blocked  # plain Python owes an answer
+    cdef readonly bint blocked  # nothing more is looked at until plain Python has answered, or a standby takes over
+    cdef public object warm     # the CONNECT of a client that a standby keeps until it is needed
     cdef readonly tuple control # (first byte, body) that plain Python is to handle
     cdef readonly tuple fault   # (reason, text) once the peer broke a rule
     cdef public int64_t opened_ns, heard_ns, unfinished_ns
@@ -37,14 +30,9 @@ cdef class Connection(Link):
     cdef uint32_t aliases_in_len
     # Kept here for the plain Python side and the driver, which alone use them.
     cdef public object state
-    cdef public int fd
     cdef public int64_t watched
 
-    cdef void sent(self, size_t size) noexcept
     cdef void _let_go(self) noexcept
-    cpdef received(self, size_t size, int64_t now_ns, int64_t wall_ns)
-    cpdef drained(self)
-    cpdef flushed(self)
     cdef void _count_pending(self) noexcept
     cdef bint _keep(self, const uint8_t* data, size_t size)
     cdef void _take(self, const uint8_t* data, size_t size)
@@ -58,4 +46,5 @@ cdef class Connection(Link):
     cdef void _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size)
     cdef void _released(self, uint16_t packet_id)
     cdef void _answer(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
+    cdef bint _too_early(self, uint8_t first)
     cdef void _wrong(self, int reason, str text)

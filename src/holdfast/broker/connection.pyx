@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy, memmove
 
 from holdfast.broker.core cimport Core, Draft
-from holdfast.broker.link cimport OUT_HIGH, Link
+from holdfast.broker.link cimport OUT_HIGH, Inbox, Wire
 from holdfast.broker.message cimport Topic, topic_unpin
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
@@ -26,6 +26,7 @@ cdef enum:
     PUBREL = 6
     PUBCOMP = 7
     PINGREQ = 12
+    DISCONNECT = 14
 
 cdef enum:
     MALFORMED_PACKET = 0x81
@@ -39,20 +40,11 @@ cdef enum:
     QUOTA_EXCEEDED = 0x97
 
 
-cdef class Inbox:
-    def __init__(self, size_t size) -> None:
-        self.buffer = bytearray(size)
-        self.data = self.buffer
-        self.size = size
-
-
-cdef class Connection(Link):
+cdef class Connection(Wire):
     def __init__(self, Core core not None, Inbox inbox, int64_t now_ns) -> None:
         self.core = core
         self.board = core.board
         self.inbox = inbox
-        self.writable = True
-        self.fd = -1
         self.opened_ns = now_ns
         self.heard_ns = now_ns
 
@@ -110,31 +102,22 @@ cdef class Connection(Link):
             self._take(NULL, 0)
 
     cpdef drained(self):
-        """The socket takes bytes again."""
-        self.writable = True
         if self.session is not None:
             self.session.want_pump()
-        if self.out.len:
-            self.mark()
+        Wire.drained(self)
 
     cpdef flushed(self):
-        """What was ready has been written: more may follow."""
+        Wire.flushed(self)
         if self.session is not None and self.session.link is self and (
                 self.session.queued or self.session.resend != self.session.tail):
             self.session.want_pump()
 
-    cdef void sent(self, size_t size) noexcept:
-        """So many of the bytes that waited were written."""
-        if size >= self.out.len:
-            out_free(&self.out)
-        elif size:
-            self.out.len -= size
-            memmove(self.out.data, self.out.data + size, self.out.len)
-
-    @property
-    def reads(self) -> bool:
-        """Whether the driver should read: not while much waits behind a packet that is still to be answered."""
+    cpdef bint wants_bytes(self):
+        """Not while much waits behind a packet that is still to be answered."""
         return self.may_read() and not (self.blocked and self.pending.len > OUT_HIGH)
+
+    cpdef bint owes_answer(self):
+        return self.control is not None
 
     # Bytes to packets
 
@@ -203,6 +186,8 @@ cdef class Connection(Link):
                 break
             self.heard_ns = self.board.now_ns
             self.core.packets_received += 1
+            if self.warm is not None and self._too_early(at[0]):
+                break
             if not self._packet(at[0], body, <uint32_t>length):
                 at = body + length
                 break
@@ -243,19 +228,34 @@ cdef class Connection(Link):
         if PUBACK <= kind <= PUBCOMP and self.session is not None:
             self._acknowledgement(first, body, size)
             return self.fault is None
-        if kind == PINGREQ and self.session is not None:
+        if kind == PINGREQ and (self.session is not None or self.warm is not None):
             if first != 0xC0 or size:
                 self._wrong(MALFORMED_PACKET, "PINGREQ has no flags and no body")
                 return 0
             self.put(<const uint8_t*>b"\xd0\x00", 2)
             return 1
-        if self.session is None and kind != CONNECT:
+        if self.session is None and self.warm is None and kind != CONNECT:
             self._wrong(PROTOCOL_ERROR, "the first packet must be CONNECT")
             return 0
         self.control = (first, PyBytes_FromStringAndSize(<char*>body, size))
         self.blocked = True
         self.core.control.append(self)
         return 0
+
+    cdef bint _too_early(self, uint8_t first):
+        """Whether a packet must wait until the standby that keeps this connection is needed."""
+        if first >> 4 == PINGREQ or first >> 4 == DISCONNECT:
+            return 0
+        self.blocked = True
+        return 1
+
+    def admit(self, Session session not None) -> None:
+        """The standby took over: the connection it kept now speaks for its session, as it asked to."""
+        self.session = session
+        self.version = 5
+        self.warm = None
+        if self.control is None:
+            self.resume()
 
     cdef void _wrong(self, int reason, str text):
         """The peer broke a rule: nothing more is read, and plain Python tells it so."""
@@ -278,7 +278,9 @@ cdef class Connection(Link):
         draft.qos = (first >> 1) & 3
         draft.retain = first & 1
         draft.expiry_at = 0
+        draft.packet_id = 0
         draft.created_ns = 0
+        draft.publisher = 0
         draft.props_size = 0
         if draft.qos == 3 or (draft.qos == 0 and first & 8):
             self._wrong(MALFORMED_PACKET, "PUBLISH flags: QoS is 0, 1 or 2, and DUP needs QoS 1 or 2")
@@ -293,6 +295,7 @@ cdef class Connection(Link):
             return
         if draft.qos:
             packet_id = read_u16(at)
+            draft.packet_id = packet_id
             at += 2
             if packet_id == 0:
                 self._wrong(PROTOCOL_ERROR, "a packet identifier is never 0")
@@ -353,6 +356,8 @@ cdef class Connection(Link):
         draft.expiry_at = stamp.expiry_at
         draft.expiry_s = stamp.expiry_s
         draft.created_ns = stamp.created_ns
+        draft.sequence = stamp.sequence
+        draft.publisher = stamp.publisher
         alias[0] = stamp.alias
         if stamp.alias_at:
             # An alias is between two neighbours only: the rest of the properties close up over it.
@@ -459,9 +464,12 @@ cdef class Connection(Link):
 
     cdef void _released(self, uint16_t packet_id):
         """PUBREL: the client will not send that QoS 2 message again."""
+        cdef int64_t index
         if self.session.received is not None and packet_id in self.session.received:
             self.session.received.discard(packet_id)
-            self._answer(0x70, packet_id, 0)
+            index = self.owe(0x70, packet_id)
+            if index >= 0:
+                self.core.released(self, self.session.serial, packet_id, <uint32_t>index)
         else:
             self._answer(0x70, packet_id, PACKET_ID_NOT_FOUND)
 

@@ -87,6 +87,8 @@ def make_terms(book: ContractBook, contract: Contract) -> Terms:
         to_broker_ns=deployment.publisher_to_broker_ns,
         to_subscriber_ns=deployment.broker_to_subscriber_ns[contract.destination],
         loss_tolerance=contract.loss_tolerance,
+        retention=contract.retention,
+        durable=contract.durable,
         priority=priority,
         job_ns=book.capacity.dispatch_ns,
     )

@@ -4,16 +4,16 @@
 #   deadline: a job's deadline is creation + D - the way to the subscriber, the strictest subscriber's D
 #   order: within a topic messages are dispatched as they arrived, whatever their stamps say, and a stamp never
 #   makes a message later than having none
-#   safety: a QoS 1 or 2 publisher hears of its message only after the dispatch
+#   safety: a QoS 1 or 2 publisher hears of its message only when it is safe (see link.pxd)
+#   a message is sent on once, however often its publisher sends it: its stamp tells
 #   a subscription sees every message published after it was made, and none published before
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from holdfast.broker.jobs cimport JobQueue
-from holdfast.broker.link cimport Board, Link
+from holdfast.broker.link cimport Link
 from holdfast.broker.message cimport Ledger, Message, Topic
+from holdfast.broker.protection cimport Protection
 from holdfast.broker.subscriptions cimport Subscription, SubscriptionTree
-from holdfast.broker.terms cimport PolicyKind, Terms
 from holdfast.broker.topics cimport Ahead, TopicTable
 
 
@@ -26,21 +26,25 @@ cdef struct Draft:
     uint32_t expiry_at      # where in the properties the expiry value stands; 0: none
     uint32_t expiry_s
     int64_t created_ns      # the publisher's stamp, wall clock; 0: none
+    uint64_t sequence
+    uint64_t publisher      # 0: no stamp
+    uint16_t packet_id
     uint8_t qos
     bint retain
 
 
-cdef class Core:
-    cdef readonly Board board
+cdef class Core(Protection):
     cdef readonly TopicTable topics
     cdef readonly SubscriptionTree tree
-    cdef JobQueue jobs
+    cdef readonly list known_again      # (topic, link, index): acknowledgements of what came again
     cdef Ledger* ledger
-    cdef PolicyKind policy
     cdef readonly uint64_t number       # publications accepted so far
-    cdef public int64_t wall_ns         # wall clock at board.now_ns
     cdef public object terms_for        # topic name -> Terms
     cdef public object retained_names   # where names of topics with a retained message are kept
+    cdef public dict retained_log       # names whose retained message changed; None: nobody wants to know
+    cdef public int64_t to_backup_ns, failover_ns   # the way to the backup, and x
+    cdef public bint selective          # Proposition 1 holds: copy only what needs it
+    cdef public uint64_t duplicates
     cdef readonly uint32_t receive_max, alias_max
     cdef readonly uint32_t packet_bytes_max, levels_max, backlog_max
     cdef readonly size_t retained_count, retained_bytes, retained_messages_max, retained_bytes_max
@@ -60,6 +64,9 @@ cdef class Core:
     cdef void _refresh(self, Topic* topic) except *
     cdef uint8_t accept(self, Topic* topic, Draft* draft, Link source, uint64_t origin, int64_t ack) noexcept
     cdef void dispatch(self, Message* m) noexcept
+    cdef void repeated(self, Topic* topic, Link source, int64_t ack)
+    cdef void offered(self, Message* m) noexcept
+    cdef bint dispatch_again(self, Message* m) noexcept
     cdef bint retain(self, Topic* topic, Message* m) noexcept
     cdef void _name_retained(self, Topic* topic, bint present) noexcept
     cdef void _add_route(self, Topic* topic, Subscription subscription, dict seen) except *

@@ -2,19 +2,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.broker.link import Board
+from holdfast.broker.link import Link
+from holdfast.broker.protection import Protection
 from holdfast.broker.subscriptions import Subscription, SubscriptionTree
 from holdfast.broker.terms import Terms
 from holdfast.broker.topics import TopicTable
 
-class Core:
-    board: Board
+class Core(Protection):
     topics: TopicTable
     tree: SubscriptionTree
     number: int
-    wall_ns: int
     terms_for: Callable[[bytes], Terms]
     retained_names: Any
+    retained_log: dict[bytes, None] | None
+    known_again: list[tuple[bytes, Link, int]]
+    to_backup_ns: int
+    failover_ns: int
+    selective: bool
+    duplicates: int
     receive_max: int
     alias_max: int
     packet_bytes_max: int
@@ -31,8 +36,6 @@ class Core:
     control: deque[Any]
     def __init__(self, *, policy: int, seed: int, limits: Any) -> None: ...
     @property
-    def jobs_waiting(self) -> int: ...
-    @property
     def messages_held(self) -> int: ...
     @property
     def bytes_held(self) -> int: ...
@@ -48,6 +51,10 @@ class Core:
         expiry_s: int = 0,
         origin: int = 0,
     ) -> int: ...
+    def retained_message(self, topic: bytes) -> tuple[Any, ...] | None: ...
+    def set_retained(self, topic: bytes, message: tuple[Any, ...] | None) -> None: ...
+    def acknowledge_repeated(self) -> None: ...
+    def number_from(self, number: int) -> None: ...
     def offer_retained(self, topic: bytes, subscription: Subscription, until: int) -> bool: ...
     def pump(self) -> None: ...
     def deliver(self, jobs_max: int) -> int: ...

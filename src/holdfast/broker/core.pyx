@@ -8,27 +8,29 @@ from libc.string cimport memcmp, memset, strlen
 
 from collections import deque
 
-from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
+from holdfast.broker.jobs cimport Job, jobs_pop
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
-    AS_PUBLISHED, EARLY, FINITE, NO_LOCAL, OWED, RETAIN, SHARED, STAMPED, Ledger, Message, Route, Topic,
-    ledger_free, message_drop, message_hold, message_new, topic_clear_routes,
+    AS_PUBLISHED, COPY_LATE, COPY_NEVER, COPY_SOON, DISPATCHED, EARLY, FINITE, HELD, MATCHED,
+    NO_LOCAL, OFFERED, OWED, RECOVERED, RETAIN, SHARED, TRACKED, Ledger, Message, Route, Topic,
+    ledger_free, message_drop, message_hold, message_new, message_payload, message_props, topic_clear_routes,
 )
+from holdfast.broker.protection cimport DISPATCH, Protection
 from holdfast.broker.session cimport Session
 from holdfast.broker.subscriptions cimport SharedGroup, Subscription, SubscriptionTree
 from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
 from holdfast.broker.topics cimport TopicTable
 
 cdef int64_t SECOND_NS = 1_000_000_000
+cdef int64_t ALARM_COPY_NS = 10_000_000    # an alarm without a period that is not confirmed by then is copied
 cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it should carry, when there are as many
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
-cdef uint8_t NO_MATCHING_SUBSCRIBERS = 0x10
 cdef uint8_t QUOTA_EXCEEDED = 0x97
 cdef const char* RESERVED[3]
 RESERVED[:] = [b"$SYS", b"$share", b"$channel"]
 
 
-cdef class Core:
+cdef class Core(Protection):
     def __cinit__(self) -> None:
         self.ledger = <Ledger*>calloc(1, sizeof(Ledger))
         if self.ledger == NULL:
@@ -48,9 +50,11 @@ cdef class Core:
         self.buffer_bytes_max = limits.buffer_bytes_max
         self.retained_messages_max = limits.retained_messages_max
         self.retained_bytes_max = limits.retained_bytes_max
+        self.backup_bytes_max = limits.backup_bytes_max
+        self.selective = True
+        self.known_again = []
 
     def __dealloc__(self) -> None:
-        jobs_clear(&self.jobs)
         free(self._scratch)
         if self.ledger.messages == 0:
             ledger_free(self.ledger)
@@ -58,10 +62,6 @@ cdef class Core:
             self.ledger.orphan = 1
 
     # What plain Python asks
-
-    @property
-    def jobs_waiting(self) -> int:
-        return self.jobs.len
 
     @property
     def messages_held(self) -> int:
@@ -88,6 +88,43 @@ cdef class Core:
         draft.qos = qos
         draft.retain = retain
         return self.accept(record, &draft, None, origin, -1)
+
+    def retained_message(self, bytes topic not None) -> tuple[object, ...] | None:
+        """A topic's retained message as (number, created, qos, expires, expiry_at, props, payload)."""
+        cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
+        cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
+        cdef Message* m
+        if record == NULL or record.retained == NULL:
+            return None
+        m = record.retained
+        return (m.minor, m.created_ns, m.qos,
+                m.expires_ns + self.wall_ns - self.board.now_ns if m.expires_ns else 0, m.expiry_at,
+                PyBytes_FromStringAndSize(<char*>message_props(m), m.props_size),
+                PyBytes_FromStringAndSize(<char*>message_payload(m), m.payload_size))
+
+    def set_retained(self, bytes topic not None, tuple message) -> None:
+        """What another broker retains; None: nothing any more."""
+        cdef Topic* record = self.topic_at(<const uint8_t*>(<char*>topic), len(topic))
+        cdef Message* m = NULL
+        if record == NULL:
+            return
+        if message is not None:
+            number, created_ns, qos, expires_wall_ns, expiry_at, props, payload = message
+            m = message_new(self.ledger, record.text, record.size, <const uint8_t*>(<char*><bytes>props), len(props),
+                            <const uint8_t*>(<char*><bytes>payload), len(payload))
+            if m == NULL:
+                return
+            record.pins += 1
+            m.topic = record
+            m.minor = number
+            m.created_ns = created_ns
+            m.qos = qos
+            m.flags = RETAIN | OFFERED | DISPATCHED
+            m.expiry_at = expiry_at
+            m.expires_ns = expires_wall_ns - self.wall_ns + self.board.now_ns if expires_wall_ns else 0
+        self.retain(record, m)
+        if m != NULL:
+            message_drop(m)
 
     def offer_retained(self, bytes topic not None, Subscription subscription not None, uint64_t until) -> bool:
         """Sends a topic's retained message, if it has one published up to then, to a new subscription."""
@@ -119,11 +156,16 @@ cdef class Core:
         write to each link it touched, so a wide one goes on until the writes are worth their while."""
         cdef Job job
         cdef size_t done = 0
+        self.copy_when_due()
         while self.jobs.len and (done < jobs_max or done < min(
                 WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max)):
             job = jobs_pop(&self.jobs)
-            self.dispatch(job.message)
-            done += max(<size_t>1, <size_t>job.message.topic.routes_len)
+            if job.tag == DISPATCH:
+                self.dispatch(job.message)
+                done += max(<size_t>1, <size_t>job.message.topic.routes_len)
+            else:
+                self.replicate(job.message)
+                done += 1
             message_drop(job.message)
         return self.jobs.len
 
@@ -212,6 +254,19 @@ cdef class Core:
         topic.terms = <PyObject*>terms
         topic.dispatch_ns = deadline_ns - terms.to_subscriber_ns
         topic.loss = loss
+        topic.copying = COPY_NEVER
+        if loss >= 0:
+            topic.copying = COPY_LATE
+            if terms.period_ns:
+                topic.replicate_ns = (terms.retention + loss) * terms.period_ns - self.to_backup_ns - self.failover_ns
+            else:
+                topic.replicate_ns = ALARM_COPY_NS
+            if terms.period_ns and topic.dispatch_ns > topic.replicate_ns:
+                topic.copying = COPY_SOON
+        if not self.selective:
+            topic.copying = COPY_SOON
+            if loss < 0:
+                topic.replicate_ns = topic.dispatch_ns
         topic.stamp = self.topics.current_stamp(topic)
 
     cdef void _add_route(self, Topic* topic, Subscription subscription, dict seen) except *:
@@ -250,9 +305,11 @@ cdef class Core:
         message was taken (its acknowledgement then follows its dispatch)."""
         cdef Terms terms = <Terms>topic.terms
         cdef Message* m
-        cdef Job job
         cdef int64_t now_ns = self.board.now_ns
         cdef int64_t travelled_ns
+        if draft.publisher and draft.publisher == topic.publisher and draft.sequence <= topic.sequence:
+            self.repeated(topic, source, ack)
+            return 0
         m = message_new(self.ledger, topic.text, topic.size, draft.props, draft.props_size,
                         draft.payload, draft.payload_size)
         if m == NULL:
@@ -261,7 +318,7 @@ cdef class Core:
         m.topic = topic
         m.qos = draft.qos
         m.origin = origin
-        m.arrived_ns = now_ns
+        m.packet_id = draft.packet_id
         m.flags = FINITE if topic.loss >= 0 else 0
         if now_ns - topic.last_ns < terms.period_ns // 2:
             m.flags |= EARLY
@@ -270,10 +327,10 @@ cdef class Core:
             m.expiry_at = draft.expiry_at
             m.expires_ns = now_ns + draft.expiry_s * SECOND_NS
         if draft.created_ns:
-            travelled_ns = self.wall_ns - draft.created_ns
-            travelled_ns = max(<int64_t>0, min(travelled_ns, topic.dispatch_ns))
-            m.flags |= STAMPED
+            m.created_ns = draft.created_ns
+            travelled_ns = max(<int64_t>0, min(self.wall_ns - draft.created_ns, topic.dispatch_ns))
         else:
+            m.created_ns = self.wall_ns - terms.to_broker_ns
             travelled_ns = terms.to_broker_ns
         m.deadline_ns = now_ns + topic.dispatch_ns - travelled_ns
         self.number += 1
@@ -287,26 +344,31 @@ cdef class Core:
             if not self.retain(topic, m if m.payload_size else NULL) and ack >= 0 and source.version == 5:
                 message_drop(m)
                 return QUOTA_EXCEEDED
+        if self.board.backup is not None and not self.protect(m, travelled_ns, ack >= 0):
+            message_drop(m)
+            return QUOTA_EXCEEDED
+        if not m.flags & HELD and not self.plan(m, DISPATCH, m.major):
+            message_drop(m)
+            return QUOTA_EXCEEDED
         if source is not None:
             Py_INCREF(source)
             m.source = <PyObject*>source
             m.ack_index = <uint32_t>ack
             if ack >= 0:
                 m.flags |= OWED
+                topic.unsafe += 1
             source.backlog += 1
             if source.backlog > self.backlog_max and not source.full:
                 source.full = True
                 source.mark()
-        job.major = m.major
-        job.minor = m.minor
-        job.message = m
-        job.note = NULL
-        job.tag = 0
-        if not jobs_push(&self.jobs, job):
-            message_drop(m)
-            return QUOTA_EXCEEDED
+        if terms.durable and self.durable_log is not None:
+            self.keep(m)
+        if draft.publisher:
+            topic.publisher = draft.publisher
+            topic.sequence = draft.sequence
         terms.published += 1
         self.messages_received += 1
+        message_drop(m)
         return 0
 
     cdef bint retain(self, Topic* topic, Message* m) noexcept:
@@ -327,6 +389,8 @@ cdef class Core:
             self.retained_bytes += m.size
         if (before == NULL) != (m == NULL):
             self._name_retained(topic, m != NULL)
+        if self.retained_log is not None:
+            self.retained_log[PyBytes_FromStringAndSize(<char*>topic.text, topic.size)] = None
         if before != NULL:
             message_drop(before)
         return 1
@@ -339,12 +403,11 @@ cdef class Core:
             self.retained_names.discard(name)
 
     cdef void dispatch(self, Message* m) noexcept:
-        """Hands one message to every subscriber, then tells its publisher."""
+        """Offers one message to every subscriber."""
         cdef Topic* topic = m.topic
         cdef Route* route
         cdef Session session
         cdef Subscription member
-        cdef Link source
         cdef uint32_t i, matched = 0
         cdef uint8_t bits, qos
         if topic.stamp != self.topics.current_stamp(topic):
@@ -366,14 +429,72 @@ cdef class Core:
             bits = RETAIN if m.flags & RETAIN and route.flags & AS_PUBLISHED else 0
             qos = m.qos if m.qos < route.qos else route.qos
             session.offer(m, qos, bits, route.ids)
-        if m.source == NULL:
+        if matched:
+            m.flags |= MATCHED
+        self.offered(m)
+
+    cdef void offered(self, Message* m) noexcept:
+        """Every subscriber was offered the message: who else waits for that?"""
+        cdef Link source
+        m.flags |= OFFERED
+        if m.source != NULL:
+            source = <Link>m.source
+            source.backlog -= 1
+            if source.full and source.backlog * 2 < self.backlog_max:
+                source.full = False
+                source.mark()
+            if not m.flags & OWED:
+                m.source = NULL
+                Py_DECREF(source)
+        if m.holders == 0:
+            if not m.flags & DISPATCHED:
+                self.board.dispatched(m)
+        elif self.board.backup is not None:
+            self.copy_later(m)
+        elif m.flags & OWED:
+            self.board.safe(m)
+
+    cdef void repeated(self, Topic* topic, Link source, int64_t ack):
+        """A message came again. Its publisher hears of it when nothing of the topic is unsafe any more."""
+        self.duplicates += 1
+        if ack < 0:
             return
-        source = <Link>m.source
-        if m.flags & OWED:
-            source.settle(m.ack_index, 0 if matched else NO_MATCHING_SUBSCRIBERS)
-        source.backlog -= 1
-        if source.full and source.backlog * 2 < self.backlog_max:
-            source.full = False
-            source.mark()
-        m.source = NULL
-        Py_DECREF(source)
+        if topic.unsafe == 0:
+            source.settle(<uint32_t>ack, 0)
+        else:
+            self.known_again.append((PyBytes_FromStringAndSize(<char*>topic.text, topic.size), source, ack))
+
+    def acknowledge_repeated(self) -> None:
+        """Tells the publishers of what came again, as far as it is safe by now."""
+        cdef list still = []
+        cdef Topic* topic
+        cdef Link source
+        for name, source, ack in self.known_again:
+            topic = self.topics.find(<const uint8_t*>(<char*>name), len(name),
+                                     self.topics.hash_of(<const uint8_t*>(<char*>name), len(name)))
+            if topic != NULL and topic.unsafe:
+                still.append((name, source, ack))
+            else:
+                source.settle(<uint32_t>ack, 0)
+        self.known_again = still
+
+    # After a crash of the primary
+
+    def number_from(self, uint64_t number) -> None:
+        """Publications are numbered above that from now on."""
+        self.number = max(self.number, number)
+
+    cdef bint dispatch_again(self, Message* m) noexcept:
+        """The primary that had this message is gone: it is dispatched here, its time counted from its creation."""
+        cdef Topic* topic = m.topic
+        cdef int64_t travelled_ns
+        if topic.stamp != self.topics.current_stamp(topic) and not self.refresh(topic):
+            return 0
+        travelled_ns = max(<int64_t>0, min(self.wall_ns - m.created_ns, topic.dispatch_ns))
+        m.flags = (m.flags & RETAIN) | RECOVERED | TRACKED | (FINITE if topic.loss >= 0 else 0)
+        m.copied_to = 0
+        m.deadline_ns = self.board.now_ns + topic.dispatch_ns - travelled_ns
+        m.major = schedule_key(self.policy, <Terms>topic.terms, m.deadline_ns, m.minor, topic.routes_len)
+        m.major = max(m.major, topic.last_major)
+        topic.last_major = m.major
+        return self.plan(m, DISPATCH, m.major)

@@ -4,6 +4,9 @@
 #   bytes leave in the order in which they were put here
 #   acknowledgements leave in the order in which their PUBLISHes came
 #   a link with something to write, to close or to pause stands on the board exactly once
+#   a tracked message counts as handed to a socket when the bytes behind which it stands were written
+#   a publisher hears of its message when every subscriber has it or the backup does, and a journal that it is
+#   meant for; without a backup, when every subscriber was offered it
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -36,19 +39,34 @@ cdef struct Waiting:
 
 cdef class Board:
     """What the compiled parts leave for whoever drives them."""
+    cdef Waiting peers      # links to other brokers with something to write: they go first
     cdef Waiting ready      # links with something to write, to close or to pause
     cdef Waiting pumps      # sessions whose queues can move on
     cdef public list overloaded  # sessions that can keep no contract any more: their bounds are reached
     cdef public list held        # sessions that slow their publishers
     cdef public int64_t now_ns
     cdef public uint64_t bytes_sent, messages_sent, messages_dropped
+    cdef readonly Link backup       # where copies go; None: nobody protects this broker's messages
+    cdef readonly uint16_t backup_number    # which backup that is, counted from 1
+    cdef public bint coordinated    # a dispatch makes its copy superfluous, and the other way round
+    cdef uint64_t* discards         # copies that the backup need not keep
+    cdef uint32_t discards_len, discards_cap
+    cdef uint64_t frames            # COPY and MARK frames sent to this backup
+    cdef public uint64_t discarded
 
     cdef bint wait_in(self, Waiting* waiting, object item) noexcept
     cdef list take(self, Waiting* waiting)
+    cdef void took(self, Message* m) noexcept
+    cdef void dispatched(self, Message* m) noexcept
+    cdef void safe(self, Message* m) noexcept
+    cdef void note(self, uint8_t mark, uint64_t serial, uint16_t packet_id, uint64_t number) noexcept
 
 
 cdef class Link:
     cdef Out out
+    cdef Message** handed           # owned: tracked messages among the bytes in `out`
+    cdef uint32_t handed_len, handed_cap
+    cdef readonly bint peer         # another broker, not a client
     cdef readonly Board board
     cdef bint listed
     cdef public bint writable
@@ -73,6 +91,28 @@ cdef class Link:
     cdef bint put_publish(self, Message* m, uint8_t qos, uint16_t packet_id, uint8_t bits,
                           PyObject* ids) noexcept
     cdef bint put_special(self, Message* m, uint8_t first, uint16_t packet_id, PyObject* ids) noexcept
+    cdef bint hand(self, Message* m) noexcept
+    cdef void handed_over(self) noexcept
     cdef uint16_t alias_of(self, Topic* topic, bint* fresh) noexcept
     cdef void forget_alias(self, Topic* topic) noexcept
     cdef void release(self) noexcept
+
+
+cdef class Inbox:
+    """Where a driver puts what it read; one serves every wire of a thread."""
+    cdef readonly bytearray buffer
+    cdef uint8_t* data
+    cdef readonly size_t size
+
+
+cdef class Wire(Link):
+    """A link with a receiving side: what a driver moves bytes for."""
+    cdef readonly Inbox inbox
+    cdef public int fd              # the driver's
+
+    cdef void sent(self, size_t size) noexcept
+    cpdef received(self, size_t size, int64_t now_ns, int64_t wall_ns)
+    cpdef drained(self)
+    cpdef flushed(self)
+    cpdef bint wants_bytes(self)
+    cpdef bint owes_answer(self)

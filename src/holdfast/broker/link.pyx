@@ -4,10 +4,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
+from holdfast.broker.copies cimport put_discards, put_mark
 from holdfast.broker.message cimport (
-    HEADER_ROOM, Message, Topic, message_payload, message_props, message_rest, message_topic, message_wire, topic_unpin,
+    CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, MATCHED, OFFERED, OWED, Message, Topic, message_drop, message_hold,
+    message_payload, message_props, message_rest, message_topic, message_wire, topic_unpin,
 )
 from holdfast.mqtt.wire cimport (
     Out, out_free, out_reserve, varint_size, write_u16, write_u32, write_varint,
@@ -16,6 +18,7 @@ from holdfast.mqtt.wire cimport (
 cdef uint8_t PUBACK = 0x40
 cdef uint8_t PUBREC = 0x50
 cdef uint8_t TOPIC_ALIAS = 0x23
+cdef uint8_t NO_MATCHING_SUBSCRIBERS = 0x10
 cdef int64_t SECOND_NS = 1_000_000_000
 
 
@@ -23,10 +26,14 @@ cdef class Board:
     def __cinit__(self) -> None:
         self.overloaded = []
         self.held = []
+        self.coordinated = True
 
     def __dealloc__(self) -> None:
+        self.take(&self.peers)
         self.take(&self.ready)
         self.take(&self.pumps)
+        free(self.peers.items)
+        free(self.discards)
         free(self.ready.items)
         free(self.pumps.items)
 
@@ -55,8 +62,9 @@ cdef class Board:
         return items
 
     def take_ready(self) -> list[Link]:
-        """The links that want something of the driver, each once; they are asked anew after this."""
-        cdef list links = self.take(&self.ready)
+        """The links that want something of the driver, each once, those to brokers first; they are asked anew
+        after this."""
+        cdef list links = self.take(&self.peers) + self.take(&self.ready)
         cdef Link link
         for link in links:
             link.listed = False
@@ -64,7 +72,59 @@ cdef class Board:
 
     @property
     def waiting(self) -> bool:
-        return self.ready.len > 0 or self.pumps.len > 0
+        return self.peers.len > 0 or self.ready.len > 0 or self.pumps.len > 0 or self.discards_len > 0
+
+    # Who has a message
+
+    cdef void took(self, Message* m) noexcept:
+        """A queue, a flight or a socket is done with it."""
+        m.holders -= 1
+        if m.holders == 0 and m.flags & OFFERED and not m.flags & DISPATCHED:
+            self.dispatched(m)
+
+    cdef void dispatched(self, Message* m) noexcept:
+        """Every subscriber has it: its copy is superfluous, and its publisher may know."""
+        cdef uint64_t* grown
+        cdef uint32_t cap
+        m.flags |= DISPATCHED
+        if self.coordinated and self.backup is not None and m.copied_to == self.backup_number:
+            if self.discards_len == self.discards_cap:
+                cap = self.discards_cap * 2 if self.discards_cap else 256
+                grown = <uint64_t*>realloc(self.discards, cap * sizeof(uint64_t))
+                if grown != NULL:
+                    self.discards = grown
+                    self.discards_cap = cap
+            if self.discards_len < self.discards_cap:
+                self.discards[self.discards_len] = m.minor
+                self.discards_len += 1
+        if m.flags & OWED:
+            self.safe(m)
+
+    cdef void safe(self, Message* m) noexcept:
+        """Tells the publisher of a message, if by now it may know."""
+        cdef Link source
+        if not m.flags & OWED or m.flags & DURABLE or not m.flags & (OFFERED | CONFIRMED) or (
+                self.backup is not None and not m.flags & (DISPATCHED | CONFIRMED)):
+            return
+        source = <Link>m.source
+        m.flags &= ~OWED
+        m.topic.unsafe -= 1
+        source.settle(m.ack_index, 0 if m.flags & MATCHED or not m.flags & OFFERED else NO_MATCHING_SUBSCRIBERS)
+        if m.flags & OFFERED:
+            m.source = NULL
+            Py_DECREF(source)
+
+    cdef void note(self, uint8_t mark, uint64_t serial, uint16_t packet_id, uint64_t number) noexcept:
+        """Tells the backup how far a QoS 2 exchange is."""
+        if self.backup is not None and put_mark(self.backup, mark, serial, packet_id, number):
+            self.frames += 1
+
+    def tell_discards(self) -> None:
+        """What every subscriber has by now, the backup may let go of."""
+        if self.discards_len and self.backup is not None:
+            put_discards(self.backup, self.discards, self.discards_len)
+        self.discarded += self.discards_len
+        self.discards_len = 0
 
 
 cdef class Link:
@@ -74,10 +134,12 @@ cdef class Link:
     def __dealloc__(self) -> None:
         self.release()
         out_free(&self.out)
+        free(self.handed)
 
     cdef void release(self) noexcept:
         """Lets go of what only an open connection needs."""
         cdef uint32_t i
+        self.handed_over()
         for i in range(self.aliases_cap):
             if self.aliases[i].topic != NULL:
                 topic_unpin(self.aliases[i].topic)
@@ -92,7 +154,7 @@ cdef class Link:
     cdef void mark(self) noexcept:
         """Tells the driver, through the board, that this link wants something."""
         if not self.listed and self.board is not None:
-            self.listed = self.board.wait_in(&self.board.ready, self)
+            self.listed = self.board.wait_in(&self.board.peers if self.peer else &self.board.ready, self)
 
     cdef bint may_read(self) noexcept:
         """Not while too much of what it sent waits, a subscriber holds it back, or it does not take its answers."""
@@ -133,6 +195,32 @@ cdef class Link:
     @property
     def output_size(self) -> int:
         return self.out.len
+
+    cdef bint hand(self, Message* m) noexcept:
+        """A tracked message is among the bytes to be written."""
+        cdef Message** grown
+        cdef uint32_t cap
+        if self.handed_len == self.handed_cap:
+            cap = self.handed_cap * 2 if self.handed_cap else 64
+            grown = <Message**>realloc(self.handed, cap * sizeof(Message*))
+            if grown == NULL:
+                return 0
+            self.handed = grown
+            self.handed_cap = cap
+        message_hold(m)
+        m.holders += 1
+        self.handed[self.handed_len] = m
+        self.handed_len += 1
+        return 1
+
+    cdef void handed_over(self) noexcept:
+        """What was to be written is written, or never will be."""
+        cdef uint32_t i
+        for i in range(self.handed_len):
+            if self.board is not None:  # or else everything is going
+                self.board.took(self.handed[i])
+            message_drop(self.handed[i])
+        self.handed_len = 0
 
     # Acknowledgements to the publisher
 
@@ -308,3 +396,47 @@ cdef class Link:
     def allow_aliases(self, uint32_t most) -> None:
         """The client said how many topic aliases it takes."""
         self.aliases_max = min(most, <uint32_t>ALIASES_MAX)
+
+
+cdef class Inbox:
+    def __init__(self, size_t size) -> None:
+        self.buffer = bytearray(size)
+        self.data = self.buffer
+        self.size = size
+
+
+cdef class Wire(Link):
+    def __cinit__(self) -> None:
+        self.fd = -1
+        self.writable = True
+
+    cpdef received(self, size_t size, int64_t now_ns, int64_t wall_ns):
+        """So many bytes were read into the inbox."""
+        raise NotImplementedError
+
+    cpdef drained(self):
+        """The socket takes bytes again."""
+        self.writable = True
+        if self.out.len:
+            self.mark()
+
+    cpdef flushed(self):
+        """What was ready has been written: more may follow."""
+        if self.handed_len:
+            self.handed_over()
+
+    cpdef bint wants_bytes(self):
+        """Whether the driver should read."""
+        return self.may_read()
+
+    cpdef bint owes_answer(self):
+        """Whether what the peer said last is still to be dealt with, though it may be gone."""
+        return False
+
+    cdef void sent(self, size_t size) noexcept:
+        """So many of the bytes that waited were written."""
+        if size >= self.out.len:
+            out_free(&self.out)
+        elif size:
+            self.out.len -= size
+            memmove(self.out.data, self.out.data + size, self.out.len)

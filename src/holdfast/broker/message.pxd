@@ -1,7 +1,8 @@
 # One published message in the message buffer, held by reference count.
 #
 # Laws:
-#   a message is written once, in message_new's caller, before anyone else sees it; afterwards only `refs` changes
+#   a message is written once, in message_new's caller, before anyone else sees it; afterwards only `refs`,
+#   `holders` and the flags from TRACKED on change
 #   `wire` holds room for a fixed header, then topic, properties and payload as MQTT 5 sends them, so that the
 #   commonest send (MQTT 5, QoS 0, nothing to add) is one memcpy
 #   the ledger knows at every moment how many messages live and how many bytes they take
@@ -13,11 +14,25 @@ cdef enum:
     HEADER_ROOM = 5  # first byte and a remaining length of up to four bytes
 
 cdef enum MessageFlag:
-    RETAIN = 1      # the publisher set RETAIN
-    STAMPED = 2     # carries a creation stamp
-    FINITE = 4      # its contract bounds consecutive losses
-    OWED = 8        # its publisher awaits an acknowledgement
-    EARLY = 16      # came sooner after the one before than its contract's period allows for
+    RETAIN = 1          # the publisher set RETAIN
+    MATCHED = 2         # somebody is subscribed to it
+    FINITE = 4          # its contract bounds consecutive losses
+    OWED = 8            # its publisher awaits an acknowledgement
+    EARLY = 16          # came sooner after the one before than its contract's period allows for
+    TRACKED = 32        # somebody must know when every subscriber has it: a backup, or its publisher
+    OFFERED = 64        # its dispatch job is done: every subscriber was offered it
+    DISPATCHED = 128    # every subscriber has it
+    CONFIRMED = 256     # the backup said that it has a copy
+    DISCARDED = 512     # in a backup: the primary has dispatched it
+    HELD = 1024         # is dispatched when the backup has it, not before
+    DURABLE = 2048      # is still to reach the journal
+    RECOVERED = 4096    # comes from a crashed primary: some subscribers may have it
+
+
+cdef enum Copying:      # when the messages of a topic go to the backup
+    COPY_NEVER = 0      # however long dispatch takes, its contract is kept
+    COPY_LATE = 1       # when some subscriber has not confirmed it by then
+    COPY_SOON = 2       # Proposition 1: its dispatch may come later than a copy is needed
 
 
 cdef enum:
@@ -65,7 +80,16 @@ cdef struct Topic:
     uint32_t root           # which generation counter its first level belongs to
     uint32_t size
     Message* retained       # owned
+    uint64_t last_copy      # likewise for its replicate jobs
+    uint64_t publisher      # whose stamp its last message had, as a hash, and its number: what comes again is known
+    uint64_t sequence
+    int64_t replicate_ns    # how long after creation a copy must be sent
+    Message* copies         # in a backup: the oldest copy, and the newest
+    Message* copies_last
+    uint32_t copies_len
+    uint32_t unsafe         # messages of it whose publishers must not know of them yet
     int32_t loss            # how many in a row its subscribers may lose, the strictest; -1 is unlimited
+    uint8_t copying         # Copying
     uint8_t used            # touched since the table last looked for idle topics
     uint8_t orphan          # its table is gone: the last pin frees it
     Route nearest           # where `routes` points while one is enough
@@ -75,21 +99,25 @@ cdef struct Topic:
 cdef struct Message:
     int32_t refs
     uint8_t qos
-    uint8_t flags
-    uint16_t header       # where in `wire` the encoded MQTT 5 QoS 0 packet begins
+    uint8_t header        # where in `wire` the encoded MQTT 5 QoS 0 packet begins
+    uint16_t flags
+    uint32_t holders      # queues, flights and sockets through which it must still go
     uint32_t topic_size
     uint32_t props_size   # without the length in front
     uint32_t payload_size
     uint32_t expiry_at    # where in the properties the expiry value stands; 0 when there is none
     uint64_t major        # the key the policy gave it: smaller goes first
     uint64_t minor        # publication number: breaks ties, and tells what came before a subscription
-    int64_t arrived_ns
+    int64_t created_ns    # wall clock
     int64_t deadline_ns   # when it must have been handed to its subscribers
     int64_t expires_ns    # message expiry; 0 is never
     uint64_t origin       # serial of the session that published it
     Topic* topic          # pinned
     PyObject* source      # owned: the link it came from, or NULL
+    Message* next         # in a backup: the next copy of its topic
     uint32_t ack_index    # its place among the source's acknowledgements
+    uint16_t packet_id    # of the publisher, for QoS 2
+    uint16_t copied_to    # which backup was sent a copy; 0: none
     uint32_t size         # what the ledger counts
     Ledger* ledger
 

@@ -5,7 +5,7 @@ A value of another form is an ordinary user property.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memset
+from libc.string cimport memchr, memcpy, memset
 
 from holdfast.mqtt.wire cimport read_u16, read_u32, utf8_valid
 
@@ -24,7 +24,7 @@ cdef enum:
     PROTOCOL_ERROR = 0x82
     TOPIC_ALIAS_INVALID = 0x94
 
-cdef int64_t CREATED_MAX = 9_000_000_000_000_000_000
+cdef int64_t NUMBER_MAX = 9_000_000_000_000_000_000
 
 
 cdef inline const uint8_t* skip_string(const uint8_t* at, const uint8_t* end) noexcept nogil:
@@ -34,18 +34,41 @@ cdef inline const uint8_t* skip_string(const uint8_t* at, const uint8_t* end) no
     return at + 2 + read_u16(at)
 
 
-cdef inline int64_t read_created(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    """The decimal number before the first '/', or 0 when there is none."""
-    cdef int64_t value = 0
+cdef inline const uint8_t* read_decimal(const uint8_t* at, const uint8_t* end, int64_t* value) noexcept nogil:
+    """Behind the '/' that ends the decimal number at `at`, or NULL when there is no such number."""
     cdef const uint8_t* start = at
+    value[0] = 0
     while at < end and 48 <= at[0] <= 57:
-        if at - start == 19 or value > CREATED_MAX // 10:
-            return 0
-        value = value * 10 + (at[0] - 48)
+        if at - start == 19 or value[0] > NUMBER_MAX // 10:
+            return NULL
+        value[0] = value[0] * 10 + (at[0] - 48)
         at += 1
     if at == start or at == end or at[0] != 0x2F:
-        return 0
-    return value
+        return NULL
+    return at + 1
+
+
+cdef void read_stamp(const uint8_t* at, const uint8_t* end, Stamp* stamp) noexcept nogil:
+    cdef int64_t created_ns = 0
+    cdef int64_t sequence = 0
+    cdef uint64_t publisher = 0xCBF29CE484222325ULL
+    cdef uint64_t word
+    at = read_decimal(at, end, &created_ns)
+    if at != NULL:
+        at = read_decimal(at, end, &sequence)
+    if at == NULL or memchr(at, 0x2F, end - at) != NULL:
+        return
+    while end - at >= 8:
+        memcpy(&word, at, 8)
+        publisher = (publisher ^ word) * 0x9E3779B97F4A7C15ULL
+        publisher ^= publisher >> 29
+        at += 8
+    while at < end:
+        publisher = (publisher ^ at[0]) * 0x100000001B3ULL
+        at += 1
+    stamp.created_ns = created_ns
+    stamp.sequence = sequence
+    stamp.publisher = publisher | 1
 
 
 cdef inline const uint8_t* fail(Stamp* stamp, int reason, const char* words) noexcept nogil:
@@ -70,7 +93,7 @@ cdef const uint8_t* read_user(const uint8_t* at, const uint8_t* end, Stamp* stam
         return NULL
     behind = read_text(value, end, stamp)
     if behind != NULL and value - at == 4 and at[2] == 0x68 and at[3] == 0x66:  # hf
-        stamp.created_ns = read_created(value + 2, behind)
+        read_stamp(value + 2, behind, stamp)
     return behind
 
 

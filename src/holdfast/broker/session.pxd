@@ -21,6 +21,9 @@ cdef enum:  # lanes of the queue
     PROMISED_ACKED = 3      # QoS 1 and 2 under a contract
     LANES = 4
 
+cdef enum:
+    PACKET_IDS = 65535
+
 cdef enum:  # stages of a delivery
     DONE = 0
     AWAITS_PUBACK = 1
@@ -56,7 +59,8 @@ cdef class Session:
     cdef readonly int64_t held_since_ns
     cdef uint64_t sent, sent_when_held
     cdef dict runs              # topic name -> messages lost in a row, while any are
-    cdef readonly set received  # QoS 2 identifiers between PUBLISH and PUBREL
+    cdef public set recovered   # publication numbers of a crashed primary that this client has, or is being sent
+    cdef public set received    # QoS 2 identifiers between PUBLISH and PUBREL
     # Kept here for the plain Python side, which alone uses them.
     cdef public int64_t watched
     cdef public dict subscriptions
@@ -77,6 +81,9 @@ cdef class Session:
     cdef void completed(self, uint16_t packet_id) noexcept
     cdef bint receive(self, uint16_t packet_id) except 0
     cdef void land(self, Flight* flight) noexcept
+    cdef void let_go(self, Message* m) noexcept
+    cdef bint room_for_flight(self) noexcept
+    cdef bint restore(self, Message* m, uint16_t packet_id, bint taken) noexcept
     cdef void want_pump(self) noexcept
     cdef bint window_open(self) noexcept
     cdef void _advance(self) noexcept

@@ -14,6 +14,7 @@ class Session:
     queued_bytes: int
     held_since_ns: int
     received: set[int] | None
+    recovered: set[int] | None
     watched: int
     subscriptions: dict[str, Any]
     state: Any

@@ -5,13 +5,11 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+from holdfast.broker.copies cimport FLIGHT, LANDED, TAKEN
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link
-from holdfast.broker.message cimport EARLY, FINITE, Ledger, Message, Topic, message_drop, message_hold
+from holdfast.broker.message cimport EARLY, FINITE, RECOVERED, TRACKED, Ledger, Message, Topic, message_drop, message_hold
 from holdfast.broker.terms cimport Terms
-
-cdef enum:
-    PACKET_IDS = 65535
 
 cdef uint8_t PUBREL = 0x62
 cdef uint8_t DUP = 0x08
@@ -42,6 +40,7 @@ cdef class Session:
         """The session ends: nothing that waits for its client is kept."""
         self._drop_everything()
         self.received = None
+        self.recovered = None
         self.runs = None
 
     cdef void _drop_everything(self) noexcept:
@@ -109,6 +108,12 @@ cdef class Session:
         self.sent_when_held = self.sent
         return True
 
+    cdef void let_go(self, Message* m) noexcept:
+        """This session is done with a message."""
+        if self.board is not None:  # or else everything is going
+            self.board.took(m)
+        message_drop(m)
+
     cdef void want_pump(self) noexcept:
         if not self.pumping:
             self.pumping = self.board.wait_in(&self.board.pumps, self)
@@ -120,6 +125,8 @@ cdef class Session:
 
     cdef void offer(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         """Sends the message now if nothing is in its way, else queues it by its key."""
+        if m.flags & RECOVERED and self.recovered is not None and m.minor in self.recovered:
+            return
         if self.link is None:
             if qos:
                 self.queue(m, qos, bits, ids)
@@ -140,6 +147,8 @@ cdef class Session:
             if not self.link.put_publish(m, 0, 0, bits, ids):
                 terms.dropped += 1
                 return
+            if m.flags & TRACKED:
+                self.link.hand(m)
         elif not self.fly(m, qos, bits, ids):
             terms.dropped += 1
             return
@@ -151,27 +160,17 @@ cdef class Session:
 
     cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         """Gives a packet identifier and sends; the message is kept until it is acknowledged."""
-        cdef Flight* grown
         cdef Flight* flight
-        cdef uint32_t cap
-        cdef uint64_t i
-        if self.tail - self.head == self.flights_cap:
-            cap = self.flights_cap * 2 if self.flights_cap else 8
-            grown = <Flight*>calloc(cap, sizeof(Flight))
-            if grown == NULL:
-                return 0
-            i = self.head
-            while i != self.tail:
-                grown[i & (cap - 1)] = self.flights[i & (self.flights_cap - 1)]
-                i += 1
-            free(self.flights)
-            self.flights = grown
-            self.flights_cap = cap
+        if not self.room_for_flight():
+            return 0
         if not self.link.put_publish(m, qos, self.tail % PACKET_IDS + 1, bits, ids):
             return 0
         flight = &self.flights[self.tail & (self.flights_cap - 1)]
         message_hold(m)
+        m.holders += 1
         Py_XINCREF(ids)
+        if qos == 2:
+            self.board.note(FLIGHT, self.serial, self.tail % PACKET_IDS + 1, m.minor)
         flight.message = m
         flight.ids = ids
         flight.bits = bits
@@ -179,6 +178,25 @@ cdef class Session:
         self.tail += 1
         self.resend = self.tail
         self.in_flight += 1
+        return 1
+
+    cdef bint room_for_flight(self) noexcept:
+        cdef Flight* grown
+        cdef uint32_t cap
+        cdef uint64_t i
+        if self.tail - self.head < self.flights_cap:
+            return 1
+        cap = self.flights_cap * 2 if self.flights_cap else 8
+        grown = <Flight*>calloc(cap, sizeof(Flight))
+        if grown == NULL:
+            return 0
+        i = self.head
+        while i != self.tail:
+            grown[i & (cap - 1)] = self.flights[i & (self.flights_cap - 1)]
+            i += 1
+        free(self.flights)
+        self.flights = grown
+        self.flights_cap = cap
         return 1
 
     # The queue, when the client cannot take it now
@@ -202,6 +220,7 @@ cdef class Session:
         if not jobs_push(&self.lanes[lane], job):
             return
         message_hold(m)
+        m.holders += 1
         Py_XINCREF(ids)
         self.queued += 1
         self.queued_bytes += m.size
@@ -236,7 +255,7 @@ cdef class Session:
         cdef Job job = jobs_pop(lane)
         self.queued -= 1
         self.queued_bytes -= job.message.size
-        message_drop(job.message)
+        self.let_go(job.message)
         Py_XDECREF(<PyObject*>job.note)
 
     cdef void hold_back(self, Message* m, uint8_t qos):
@@ -280,7 +299,7 @@ cdef class Session:
             self.queued -= 1
             self.queued_bytes -= job.message.size
             self.send(job.message, job.tag & 3, job.tag >> 2, <PyObject*>job.note)
-            message_drop(job.message)
+            self.let_go(job.message)
             Py_XDECREF(<PyObject*>job.note)
         if self.holding is not None and self.queued * 2 < self.queue_messages_max:
             self.release_publishers()
@@ -332,7 +351,7 @@ cdef class Session:
         if flight.stage != DONE:
             self.in_flight -= 1
         if flight.message != NULL:
-            message_drop(flight.message)
+            self.let_go(flight.message)
             flight.message = NULL
         Py_XDECREF(flight.ids)
         flight.ids = NULL
@@ -354,7 +373,8 @@ cdef class Session:
             self.land(flight)
             self._advance()
         elif flight.stage == AWAITS_PUBREC:
-            message_drop(flight.message)
+            self.board.note(TAKEN, self.serial, packet_id, 0)
+            self.let_go(flight.message)
             flight.message = NULL
             flight.stage = AWAITS_PUBCOMP
         return 1
@@ -370,6 +390,7 @@ cdef class Session:
         """PUBCOMP."""
         cdef Flight* flight = self.flight_of(packet_id)
         if flight != NULL and flight.stage == AWAITS_PUBCOMP:
+            self.board.note(LANDED, self.serial, packet_id, 0)
             self.land(flight)
             self._advance()
 
@@ -384,3 +405,34 @@ cdef class Session:
             self.resend = self.head
         if self.queued or self.resend != self.tail:
             self.want_pump()
+
+    # What a backup knows of the deliveries of its primary
+
+    cdef bint restore(self, Message* m, uint16_t packet_id, bint taken) noexcept:
+        """A QoS 2 delivery that another broker began goes on here, under its identifier."""
+        cdef Flight* flight
+        cdef uint64_t ahead
+        if self.head == self.tail:
+            ahead = (<uint64_t>packet_id - 1 + PACKET_IDS - self.tail % PACKET_IDS) % PACKET_IDS
+            self.head += ahead
+            self.tail = self.head
+            self.resend = self.head
+        while self.tail % PACKET_IDS + 1 != packet_id:
+            if not self.room_for_flight() or self.tail - self.head >= PACKET_IDS:
+                return 0
+            self.flights[self.tail & (self.flights_cap - 1)].stage = DONE
+            self.tail += 1
+        if not self.room_for_flight():
+            return 0
+        flight = &self.flights[self.tail & (self.flights_cap - 1)]
+        flight.message = NULL
+        flight.ids = NULL
+        flight.bits = 0
+        flight.stage = AWAITS_PUBCOMP if taken else AWAITS_PUBREC
+        if not taken:
+            message_hold(m)
+            m.holders += 1
+            flight.message = m
+        self.tail += 1
+        self.in_flight += 1
+        return 1

@@ -22,7 +22,7 @@ from holdfast.broker.subscriptions import Subscription
 from holdfast.contract.admission import admit_requirement
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import encode
-from holdfast.mqtt.conventions import DEADLINE_PROPERTY, LOSS_PROPERTY, LOSS_UNLIMITED
+from holdfast.mqtt.conventions import DEADLINE_PROPERTY, DEPTH_PROPERTY, LOSS_PROPERTY, LOSS_UNLIMITED
 from holdfast.mqtt.packets import Properties, Suback, Subscribe, Unsuback, Unsubscribe
 from holdfast.mqtt.packets import Subscription as Wanted
 from holdfast.mqtt.reasons import Reason
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 RETAIN_ALWAYS, RETAIN_IF_NEW = 0, 1
 FAILURE_BEFORE_MQTT_5 = 0x80
+DEPTHS = ("1", "2", "3", "4")
 RETAINED_AT_ONCE = 100
 QUEUED_DURING_REPLAY_MAX = 100
 
@@ -64,21 +65,57 @@ class Subscribing:
         self.broker = broker
         self._replays: deque[Replay] = deque()
 
-    def subscribe(self, connection: Connection, packet: Subscribe) -> None:
+    def subscribe(self, connection: Connection, packet: Subscribe) -> bool:
+        """Grants what can be granted, or tells why not; says whether that happens later."""
         session = connection.session
         assert session is not None
-        reasons: list[int] = []
-        texts: list[str] = []
-        made: list[tuple[Subscription, bool]] = []
+        prepared: list[tuple[Wanted, Subscription | PeerError]] = []
         for wanted in packet.subscriptions:
             try:
-                made.append(self._subscribe_one(session, wanted, packet))
-                reasons.append(wanted.qos)
+                subscription = self._prepare(session, wanted, packet)
             except PeerError as error:
+                prepared.append((wanted, error))
+            else:
+                prepared.append((wanted, subscription))
+                self.broker.recorder.subscribed(subscription, wanted.filter)
+        waits = False
+
+        def granted(why_not: str) -> None:
+            self._answer(connection, packet, prepared, why_not)
+            if waits and not connection.closing:
+                connection.resume()
+
+        waits = self.broker.recorder.confirm(self._depth(packet.properties), granted)
+        return waits
+
+    def _answer(
+        self,
+        connection: Connection,
+        packet: Subscribe,
+        prepared: list[tuple[Wanted, Subscription | PeerError]],
+        why_not: str,
+    ) -> None:
+        """SUBACK; what was recorded and is not granted after all is taken back."""
+        session = connection.session
+        gone = connection.closing or session is None or session.state.ended
+        refusal = PeerError(Reason.QUOTA_EXCEEDED, why_not) if why_not else None
+        made: list[tuple[Subscription, bool]] = []
+        reasons: list[int] = []
+        texts: list[str] = []
+        for wanted, subscription in prepared:
+            error = subscription if isinstance(subscription, PeerError) else refusal
+            if isinstance(subscription, Subscription) and (error is not None or gone):
+                self._take_back(subscription, wanted.filter)
+            elif isinstance(subscription, Subscription):
+                made.append((subscription, self._grant(subscription, wanted.filter)))
+                reasons.append(wanted.qos)
+            if error is not None:
                 reasons.append(error.reason if connection.version == 5 else FAILURE_BEFORE_MQTT_5)
                 texts.append(f"{wanted.filter}: {error.text}")
                 self.broker.count_refusal(error.reason, error.text)
-        properties = Properties()
+        if gone:
+            return
+        properties = Properties(user=self.broker.view_for(connection))
         if texts and connection.state.problem_info:
             properties.reason_string = "; ".join(texts)[:REASON_CHARS_MAX]
         answer = Suback(packet_id=packet.packet_id, reasons=reasons, properties=properties)
@@ -90,9 +127,8 @@ class Subscribing:
                 self._replays.append(Replay(subscription, names, self.broker.core.number))
         self.replay(RETAINED_AT_ONCE)
 
-    def _subscribe_one(
-        self, session: Session, wanted: Wanted, packet: Subscribe
-    ) -> tuple[Subscription, bool]:
+    def _prepare(self, session: Session, wanted: Wanted, packet: Subscribe) -> Subscription:
+        """The subscription as it would be, once it is sure that it may be."""
         broker = self.broker
         group, filter = split_shared(wanted.filter)
         if levels(filter) > broker.limits.topic_levels_max:
@@ -104,7 +140,7 @@ class Subscribing:
         requirement = self._requirement(packet.properties)
         self._admit(filter.encode(), requirement)
         identifiers = packet.properties.subscription_ids
-        subscription = Subscription(
+        return Subscription(
             session,
             filter.encode(),
             group=group,
@@ -117,13 +153,31 @@ class Subscribing:
             loss=-1 if requirement.loss_tolerance is None else requirement.loss_tolerance,
             since=broker.core.number + 1,
         )
-        before = session.subscriptions.get(wanted.filter)
+
+    def _grant(self, subscription: Subscription, wanted: str) -> bool:
+        """From now on its topics reach the session; says whether it had no such subscription before."""
+        subscription.since = self.broker.core.number + 1
+        return self.enter(subscription, wanted)
+
+    def enter(self, subscription: Subscription, wanted: str) -> bool:
+        session = subscription.session
+        before = session.subscriptions.get(wanted)
         if before is not None:
             subscription.since = before.since
-        session.subscriptions[wanted.filter] = subscription
-        broker.core.tree.add(subscription)
-        broker.core.topics.forget_routes(subscription.filter)
-        return subscription, before is None
+        session.subscriptions[wanted] = subscription
+        self.broker.core.tree.add(subscription)
+        self.broker.core.topics.forget_routes(subscription.filter)
+        return before is None
+
+    def _take_back(self, subscription: Subscription, wanted: str) -> None:
+        session = subscription.session
+        before = session.subscriptions.get(wanted)
+        if session.state.ended:
+            return
+        if before is None:
+            self.broker.recorder.unsubscribed(session, wanted)
+        else:
+            self.broker.recorder.subscribed(before, wanted)
 
     def _check_room(self, session: Session) -> None:
         limits = self.broker.limits
@@ -139,6 +193,8 @@ class Subscribing:
         loss: int | None = None
         for name, value in properties.user:
             try:
+                if name == DEPTH_PROPERTY and value not in DEPTHS:
+                    raise ValueError(f"a depth is one of {', '.join(DEPTHS)}")
                 if name == DEADLINE_PROPERTY:
                     deadline_ns = parse_duration(value)
                     if deadline_ns <= 0:
@@ -152,6 +208,13 @@ class Subscribing:
                     Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"{name} = {value!r}: {error}"
                 ) from error
         return Requirement(deadline_ns, loss)
+
+    def _depth(self, properties: Properties) -> int:
+        """How many members of the group must know of it first; 0: as many as is usual."""
+        for name, value in properties.user:
+            if name == DEPTH_PROPERTY:
+                return int(value) if value in DEPTHS else 0
+        return 0
 
     def _admit(self, filter: bytes, requirement: Requirement) -> None:
         """Proves that what the subscriber asks can be kept for every contract its filter touches."""
@@ -191,21 +254,26 @@ class Subscribing:
         session = connection.session
         assert session is not None
         reasons = [
-            Reason.SUCCESS if self._drop(session, filter) else Reason.NO_SUBSCRIPTION_EXISTED
+            Reason.SUCCESS if self.drop(session, filter) else Reason.NO_SUBSCRIPTION_EXISTED
             for filter in packet.filters
         ]
+        properties = Properties(user=self.broker.view_for(connection))
         connection.send(
-            encode(Unsuback(packet_id=packet.packet_id, reasons=list(reasons)), connection.version)
+            encode(
+                Unsuback(packet_id=packet.packet_id, reasons=list(reasons), properties=properties),
+                connection.version,
+            )
         )
 
-    def _drop(self, session: Session, wanted: str) -> bool:
+    def drop(self, session: Session, wanted: str) -> bool:
         subscription: Subscription | None = session.subscriptions.pop(wanted, None)
         if subscription is None:
             return False
+        self.broker.recorder.unsubscribed(session, wanted)
         self.broker.core.tree.remove(session, subscription.filter, subscription.group)
         self.broker.core.topics.forget_routes(subscription.filter)
         return True
 
     def drop_all(self, session: Session) -> None:
         for wanted in list(session.subscriptions):
-            self._drop(session, wanted)
+            self.drop(session, wanted)

@@ -18,9 +18,11 @@ cdef class Terms:
     cdef readonly int64_t to_broker_ns      # the way from the publisher, where no stamp tells
     cdef readonly int64_t to_subscriber_ns  # the way to the subscriber, a lower bound
     cdef readonly int64_t loss_tolerance    # -1: unlimited
+    cdef readonly int64_t retention         # N, what the publisher keeps
+    cdef readonly bint durable              # its messages are journaled
     cdef readonly uint64_t priority         # smaller goes first
     cdef readonly int64_t job_ns            # what one dispatch costs, for the laxity policies
-    cdef public uint64_t published, delivered, late, dropped, expired
+    cdef public uint64_t published, delivered, late, dropped, expired, copied, copied_late
 
 
 cdef uint64_t schedule_key(PolicyKind policy, Terms terms, int64_t deadline_ns, uint64_t number,

@@ -10,6 +10,8 @@ class Terms:
     to_broker_ns: int
     to_subscriber_ns: int
     loss_tolerance: int
+    retention: int
+    durable: bool
     priority: int
     job_ns: int
     published: int
@@ -17,6 +19,8 @@ class Terms:
     late: int
     dropped: int
     expired: int
+    copied: int
+    copied_late: int
     def __init__(
         self,
         contract: Any,
@@ -27,6 +31,8 @@ class Terms:
         to_broker_ns: int,
         to_subscriber_ns: int,
         loss_tolerance: int | None,
+        retention: int,
+        durable: bool,
         priority: int,
         job_ns: int,
     ) -> None: ...

@@ -17,8 +17,9 @@ POLICIES = {
 
 
 cdef class Terms:
-    def __init__(self, contract, *, name: str, period_ns: int | None, deadline_ns: int, to_broker_ns: int, to_subscriber_ns: int,
-                 loss_tolerance: int | None, priority: int, job_ns: int) -> None:
+    def __init__(self, contract, *, name: str, period_ns: int | None, deadline_ns: int, to_broker_ns: int,
+                 to_subscriber_ns: int, loss_tolerance: int | None, retention: int, durable: bool, priority: int,
+                 job_ns: int) -> None:
         self.contract = contract
         self.name = name
         self.period_ns = period_ns or 0
@@ -26,6 +27,8 @@ cdef class Terms:
         self.to_broker_ns = to_broker_ns
         self.to_subscriber_ns = to_subscriber_ns
         self.loss_tolerance = -1 if loss_tolerance is None else loss_tolerance
+        self.retention = retention
+        self.durable = durable
         self.priority = priority
         self.job_ns = job_ns
 

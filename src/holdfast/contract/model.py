@@ -73,12 +73,14 @@ class Contract(Promise, frozen=True, kw_only=True):
     """A promise for the topics that match a filter of `topics`.
 
     `count` is how many topics are expected to match, `subscribers` how many receive each: for the load check.
-    `priority` is for the fixed-priority policy only: 0 is the most urgent.
+    `priority` is for the fixed-priority policy only: 0 is the most urgent. What is `durable` is
+    journaled, and so survives all brokers.
     """
 
     name: Annotated[str, text(100, "emergency")]
     topics: tuple[TopicFilter, ...]
     count: Annotated[int, whole(1, INT_MAX, 10)] = 1
+    durable: bool = False
     subscribers: Annotated[int, whole(1, INT_MAX, 1)] = 1
 
     def relations(self) -> Iterator[Problem]:

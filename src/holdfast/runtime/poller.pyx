@@ -5,7 +5,7 @@ there are, the loop has one thing to look at, and a connection costs what its se
 
 Laws:
 - bytes go from the socket into the inbox and from a link into the socket; nothing is decided here
-- one read for each ready socket before anyone is read twice
+- one read for each ready socket before anyone is read twice; other brokers are read before clients
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
 """
 
@@ -17,9 +17,7 @@ from libc.string cimport memmove, memset
 
 from collections import deque
 
-from holdfast.broker.connection cimport Connection, Inbox
-from holdfast.broker.link cimport Board, Link
-from holdfast.mqtt.wire cimport out_free
+from holdfast.broker.link cimport Board, Inbox, Wire
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
@@ -74,7 +72,7 @@ cdef int64_t ACCEPT_AGAIN_NS = 100_000_000
 
 
 cdef struct Slot:
-    PyObject* connection    # owned while OPEN
+    PyObject* wire          # owned while OPEN
     uint32_t interest
     uint32_t discarded
     Kind kind
@@ -94,9 +92,9 @@ cdef class Poller:
     cdef Slot* slots            # by file descriptor
     cdef int slots_len
     cdef readonly int open      # sockets that are not yet closed, listeners aside
-    cdef list ended             # connections whose peer is gone while plain Python still owes them an answer
+    cdef dict openers           # listening descriptor -> what makes a wire for whom it accepts
+    cdef list ended             # wires whose peer is gone while plain Python still owes them an answer
     cdef object lingering       # (due, fd) of farewells, in order
-    cdef list listeners
     cdef int64_t accept_again_ns
 
     def __cinit__(self, broker, Inbox inbox not None) -> None:
@@ -108,7 +106,7 @@ cdef class Poller:
         self.inbox = inbox
         self.ended = []
         self.lingering = deque()
-        self.listeners = []
+        self.openers = {}
 
     def __dealloc__(self) -> None:
         cdef int fd
@@ -123,15 +121,28 @@ cdef class Poller:
         """Readable when poll() has something to do."""
         return self.epoll
 
-    def listen(self, int fd) -> None:
-        """Accepts from this listening socket, which stays its owner's."""
+    def listen(self, int fd, opener) -> None:
+        """Accepts from this listening socket, which stays its owner's; opener(inbox, now) makes the wire, or
+        None when nobody is let in."""
         self._watch(fd, LISTENER, EPOLLIN)
-        self.listeners.append(fd)
+        self.openers[fd] = opener
 
     def stop_listening(self) -> None:
-        for fd in self.listeners:
+        for fd in self.openers:
             self._interest(fd, 0)
-        self.listeners = []
+        self.openers = {}
+
+    def adopt(self, int fd, Wire wire not None) -> None:
+        """Moves the bytes of a connected socket from now on, and closes it in the end."""
+        cdef int yes = 1
+        cdef int unsent = UNSENT_BYTES_MAX
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes))
+        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent))
+        self._watch(fd, OPEN, EPOLLIN)
+        Py_INCREF(wire)
+        self.slots[fd].wire = <PyObject*>wire
+        wire.fd = fd
+        self.open += 1
 
     def poll(self) -> bool:
         """Reads from every socket that is ready, once; says whether there was anything."""
@@ -145,24 +156,32 @@ cdef class Poller:
         wall_ns = clock_ns(CLOCK_REALTIME)
         for i in range(n):
             fd = events[i].data.fd
-            if self.slots[fd].kind == LISTENER:
-                self._accept(fd, now_ns)
-            elif self.slots[fd].kind == OPEN:
-                if events[i].events & EPOLLOUT:
-                    self._writable(fd)
-                if events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP) and self.slots[fd].kind == OPEN:
-                    self._read(fd, now_ns, wall_ns)
-            elif self.slots[fd].kind == LINGERING:
-                self._discard(fd)
+            if self.slots[fd].kind == OPEN and (<Wire>self.slots[fd].wire).peer:
+                self._serve(fd, events[i].events, now_ns, wall_ns)
+                events[i].events = 0
+        for i in range(n):
+            if events[i].events:
+                self._serve(events[i].data.fd, events[i].events, now_ns, wall_ns)
         return True
+
+    cdef void _serve(self, int fd, uint32_t events, int64_t now_ns, int64_t wall_ns) except *:
+        if self.slots[fd].kind == LISTENER:
+            self._accept(fd, now_ns)
+        elif self.slots[fd].kind == OPEN:
+            if events & EPOLLOUT:
+                self._writable(fd)
+            if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and self.slots[fd].kind == OPEN:
+                self._read(fd, now_ns, wall_ns)
+        elif self.slots[fd].kind == LINGERING:
+            self._discard(fd)
 
     def flush(self) -> None:
         """Writes what is ready, closes what is over, and reads on or pauses as each link wants."""
-        cdef Connection connection
+        cdef Wire wire
         cdef int64_t now_ns
-        for connection in self.board.take_ready():
-            if connection.fd >= 0:
-                self._perform(connection)
+        for wire in self.board.take_ready():
+            if wire.fd >= 0:
+                self._perform(wire)
         if self.ended or self.lingering or self.accept_again_ns:
             now_ns = clock_ns(CLOCK_MONOTONIC)
             self._end_the_ended(now_ns)
@@ -170,7 +189,7 @@ cdef class Poller:
                 self._give_up(self.lingering.popleft()[1], now_ns)
             if self.accept_again_ns and now_ns >= self.accept_again_ns:
                 self.accept_again_ns = 0
-                for fd in self.listeners:
+                for fd in self.openers:
                     self._interest(fd, EPOLLIN)
 
     @property
@@ -199,7 +218,7 @@ cdef class Poller:
         self.slots[fd].kind = kind
         self.slots[fd].interest = interest
         self.slots[fd].discarded = 0
-        self.slots[fd].connection = NULL
+        self.slots[fd].wire = NULL
         return 1
 
     cdef void _interest(self, int fd, uint32_t interest) noexcept:
@@ -212,9 +231,7 @@ cdef class Poller:
 
     cdef void _accept(self, int listener, int64_t now_ns) except *:
         cdef int fd, i
-        cdef int yes = 1
-        cdef int unsent = UNSENT_BYTES_MAX
-        cdef Connection connection
+        cdef Wire wire
         for i in range(ACCEPTS_MAX):
             fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
             if fd < 0:
@@ -224,81 +241,75 @@ cdef class Poller:
                     self._interest(listener, 0)
                     self.accept_again_ns = now_ns + ACCEPT_AGAIN_NS
                 return
-            connection = self.broker.open(self.inbox, now_ns)
-            if connection is None:
+            wire = self.openers[listener](self.inbox, now_ns)
+            if wire is None:
                 close(fd)
-                continue
-            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes))
-            setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent))
-            self._watch(fd, OPEN, EPOLLIN)
-            Py_INCREF(connection)
-            self.slots[fd].connection = <PyObject*>connection
-            connection.fd = fd
-            self.open += 1
+            else:
+                self.adopt(fd, wire)
 
     cdef void _read(self, int fd, int64_t now_ns, int64_t wall_ns) except *:
-        cdef Connection connection = <Connection>self.slots[fd].connection
+        cdef Wire wire = <Wire>self.slots[fd].wire
         cdef ssize_t n = recv(fd, self.inbox.data, self.inbox.size, MSG_DONTWAIT)
         if n > 0:
             try:
-                connection.received(n, now_ns, wall_ns)
+                wire.received(n, now_ns, wall_ns)
             except Exception as error:
-                self.broker.mistaken(connection, error, now_ns)
-            if not connection.reads:
-                self._perform(connection)
+                self.broker.mistaken(wire, error, now_ns)
+            if not wire.wants_bytes():
+                self._perform(wire)
         elif n == 0 or not (errno == EAGAIN or errno == EINTR):
             self._interest(fd, 0)
-            if connection.blocked:
-                self.ended.append(connection)
+            if wire.owes_answer():
+                self.ended.append(wire)
             else:
-                self.broker.lost(connection, now_ns)
+                self.broker.lost(wire, now_ns)
                 self._close(fd)
 
     cdef void _writable(self, int fd) except *:
-        cdef Connection connection = <Connection>self.slots[fd].connection
-        if self._send(connection):
-            connection.drained()
-            self._perform(connection)
+        cdef Wire wire = <Wire>self.slots[fd].wire
+        if self._send(wire):
+            wire.drained()
+            self._perform(wire)
 
-    cdef bint _send(self, Connection connection) except -1:
+    cdef bint _send(self, Wire wire) except -1:
         """Writes what waits; whether all of it went."""
         cdef ssize_t n = 0
-        if connection.out.len:
-            n = send(connection.fd, connection.out.data, connection.out.len, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if wire.out.len:
+            n = send(wire.fd, wire.out.data, wire.out.len, MSG_DONTWAIT | MSG_NOSIGNAL)
             if n < 0:
-                n = 0 if errno == EAGAIN or errno == EINTR else <ssize_t>connection.out.len
+                n = 0 if errno == EAGAIN or errno == EINTR else <ssize_t>wire.out.len
             self.board.bytes_sent += n
-            connection.sent(n)
-        return connection.out.len == 0
+            wire.sent(n)
+        return wire.out.len == 0
 
-    cdef void _perform(self, Connection connection) except *:
-        cdef int fd = connection.fd
-        cdef bint all_sent = self._send(connection)
-        if connection.closing:
+    cdef void _perform(self, Wire wire) except *:
+        cdef int fd = wire.fd
+        cdef bint all_sent = self._send(wire)
+        if wire.closing:
             if all_sent:
                 self._linger(fd)
             else:
                 self.lingering.append((clock_ns(CLOCK_MONOTONIC) + LINGER_NS, fd))
                 self._interest(fd, EPOLLOUT)
             return
-        connection.writable = all_sent
+        wire.writable = all_sent
         if all_sent:
-            connection.flushed()
-        self._interest(fd, (EPOLLIN if connection.reads else 0) | (0 if all_sent else EPOLLOUT))
+            wire.flushed()
+        self._interest(fd, (EPOLLIN if wire.wants_bytes() else 0) | (0 if all_sent else EPOLLOUT))
 
     # The end
 
     cdef void _end_the_ended(self, int64_t now_ns) except *:
-        cdef Connection connection
+        cdef Wire wire
         cdef list still = []
-        for connection in self.ended:
-            if connection.fd < 0:
+        for wire in self.ended:
+            if wire.fd < 0:
                 continue
-            if connection.blocked and not connection.closing:
-                still.append(connection)
+            if wire.owes_answer() and not wire.closing:
+                still.append(wire)
             else:
-                self.broker.lost(connection, now_ns)
-                self._close(connection.fd)
+                self.broker.lost(wire, now_ns)
+                self._close(wire.fd)
         self.ended = still
 
     cdef void _linger(self, int fd) except *:
@@ -321,15 +332,15 @@ cdef class Poller:
         """A farewell took too long. The descriptor may by now be somebody else's: then it is left alone."""
         if self.slots[fd].kind == LINGERING:
             self._close(fd)
-        elif self.slots[fd].kind == OPEN and (<Connection>self.slots[fd].connection).closing:
+        elif self.slots[fd].kind == OPEN and (<Wire>self.slots[fd].wire).closing:
             self._close(fd)
 
     cdef void _let_go(self, int fd) noexcept:
-        cdef PyObject* connection = self.slots[fd].connection
-        if connection != NULL:
-            self.slots[fd].connection = NULL
-            (<Connection>connection).fd = -1
-            Py_DECREF(<object>connection)
+        cdef PyObject* wire = self.slots[fd].wire
+        if wire != NULL:
+            self.slots[fd].wire = NULL
+            (<Wire>wire).fd = -1
+            Py_DECREF(<object>wire)
 
     cdef void _close(self, int fd) noexcept:
         self._let_go(fd)

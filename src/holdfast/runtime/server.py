@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from holdfast.broker.broker import Broker
-from holdfast.broker.connection import Inbox
+from holdfast.broker.link import Inbox
 from holdfast.errors import Unavailable
 from holdfast.runtime.poller import Poller
 
@@ -65,7 +65,7 @@ class Server:
         listener.bind(address)
         listener.listen(ACCEPT_BACKLOG)
         self._listeners.append(listener)
-        self.poller.listen(listener.fileno())
+        self.poller.listen(listener.fileno(), self.broker.open)
         host, port = listener.getsockname()[:2]
         return host, port
 

@@ -1,0 +1,62 @@
+# The job queue of a broker, and how its messages are protected by a backup and a journal.
+#
+# Laws:
+#   coordination (FRAME, table 3): a copy is not sent once its message is dispatched; the copy of a dispatched
+#   message is discarded; both only while the board is `coordinated`
+#   a message goes to one backup at most once
+#   a QoS 2 message is dispatched when the backup has it, not before, so that a crash never doubles it
+#   what waits for a backup that is gone waits no longer
+
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+
+from holdfast.broker.jobs cimport JobQueue
+from holdfast.broker.link cimport Board, Link
+from holdfast.broker.message cimport Message
+from holdfast.broker.terms cimport PolicyKind
+
+
+cdef enum JobKind:
+    REPLICATE = 0   # goes before a dispatch with the same key
+    DISPATCH = 1
+
+
+cdef struct Awaited:
+    # What happens when somebody else (the backup, the journal) has everything up to a number.
+    uint64_t number
+    Message* message    # owned, or NULL
+    PyObject* link      # owned, or NULL: an acknowledgement of it waits
+    uint32_t index
+
+
+cdef struct Awaiting:
+    Awaited* items      # a ring
+    uint32_t cap
+    uint64_t head, tail
+
+
+cdef class Protection:
+    cdef readonly Board board
+    cdef JobQueue jobs
+    cdef JobQueue later     # messages that go to the backup unless every subscriber has them by then
+    cdef Awaiting sent      # by frames to the backup
+    cdef Awaiting written   # by publication numbers that the journal has
+    cdef PolicyKind policy
+    cdef public int64_t wall_ns         # wall clock at board.now_ns
+    cdef public list durable_log        # messages for the journal; None: there is none
+    cdef public bint copy_first         # no dispatch before its copy was sent
+    cdef readonly size_t backup_bytes_max   # what may wait on the way to the backup
+    cdef public bint backup_lags            # it does not take its copies
+    cdef public uint64_t copies, copies_aborted
+
+    cdef bint plan(self, Message* m, JobKind kind, uint64_t major) noexcept
+    cdef bint protect(self, Message* m, int64_t travelled_ns, bint owed) noexcept
+    cdef void replicate(self, Message* m) noexcept
+    cdef bint copy(self, Message* m) noexcept
+    cdef void copy_later(self, Message* m) noexcept
+    cdef void copy_when_due(self) noexcept
+    cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, Link link, uint32_t index) noexcept
+    cdef void release_from(self, Awaited* awaited, uint16_t flag) noexcept
+    cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept
+    cdef void released(self, Link link, uint64_t serial, uint16_t packet_id, uint32_t index) noexcept
+    cdef void keep(self, Message* m)

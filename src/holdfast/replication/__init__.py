@@ -1,0 +1,1 @@
+"""How a group of brokers keeps its promises while one of them is killed."""

@@ -1,0 +1,36 @@
+# The backup buffer: copies of messages that the primary may not have dispatched.
+#
+# Laws:
+#   a copy is here from its COPY to its DISCARD, or until newer ones of its topic push it out of the ring
+#   a number is here once, however often it is sent
+#   at recovery only what was not discarded is dispatched, each to the subscribers that do not have it
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from holdfast.broker.core cimport Core
+from holdfast.broker.message cimport Message
+
+
+cdef class BackupBuffer:
+    cdef Core core
+    cdef Message** slots        # by number, open addressing; owned
+    cdef size_t mask
+    cdef readonly size_t count
+    cdef uint32_t per_topic_max
+    cdef size_t messages_max, bytes_max
+    cdef readonly dict flights  # session serial -> {packet identifier: [number, taken]}
+    cdef readonly dict had      # number -> serials of sessions that have it
+    cdef readonly dict received # session serial -> QoS 2 identifiers between PUBLISH and PUBREL
+    cdef readonly uint64_t frames           # COPY and MARK frames taken from this primary
+    cdef readonly uint64_t number_max       # the highest publication number seen
+    cdef readonly uint64_t taken, discarded, superseded
+
+    cdef bint copy(self, const uint8_t* at, uint32_t size)
+    cdef bint mark(self, const uint8_t* at, uint32_t size)
+    cdef void discard(self, uint64_t number)
+    cdef Message* find(self, uint64_t number) noexcept
+    cdef bint enter(self, Message* m) noexcept
+    cdef void remove(self, Message* m) noexcept
+    cdef bint grow(self) noexcept
+    cdef void shorten(self, Message* m) noexcept
+    cdef void let_go(self) noexcept

@@ -1,0 +1,261 @@
+"""The backup buffer, compiled: a ring for each topic, and every copy found by its number."""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from holdfast.broker.copies cimport COPY_HEAD, FLIGHT, LANDED, MARK_SIZE, RELEASED, TAKEN, read_u64
+from holdfast.broker.core cimport Core
+from holdfast.broker.message cimport (
+    DISCARDED, RETAIN, Message, Topic, message_drop, message_hold, message_new,
+)
+from holdfast.broker.publish cimport Stamp, read_publish_properties
+from holdfast.broker.session cimport Session
+from holdfast.mqtt.wire cimport read_u16, read_u32, read_varint
+
+cdef uint64_t SPREAD = 0x9E3779B97F4A7C15ULL
+
+
+cdef class BackupBuffer:
+    def __cinit__(self, Core core not None, *, uint32_t per_topic_max, size_t messages_max, size_t bytes_max) -> None:
+        self.core = core
+        self.per_topic_max = per_topic_max
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self.mask = 1023
+        self.slots = <Message**>calloc(self.mask + 1, sizeof(Message*))
+        if self.slots == NULL:
+            raise MemoryError
+        self.flights = {}
+        self.had = {}
+        self.received = {}
+
+    def __dealloc__(self) -> None:
+        self.let_go()
+        free(self.slots)
+
+    def __len__(self) -> int:
+        return self.count
+
+    cdef void let_go(self) noexcept:
+        cdef size_t i
+        cdef Message* m
+        cdef Message* oldest
+        for i in range(self.mask + 1):
+            m = self.slots[i]
+            if m == NULL:
+                continue
+            self.slots[i] = NULL
+            while m.topic.copies != NULL:
+                oldest = m.topic.copies
+                m.topic.copies = oldest.next
+                message_drop(oldest)
+            m.topic.copies_last = NULL
+            m.topic.copies_len = 0
+            message_drop(m)
+        self.count = 0
+
+    def clear(self) -> None:
+        """Another primary is followed: what the one before sent is not needed."""
+        self.let_go()
+        self.flights = {}
+        self.had = {}
+        self.received = {}
+        self.frames = 0
+
+    # What the primary sends
+
+    cdef bint copy(self, const uint8_t* at, uint32_t size):
+        """Keeps a copy; 0 when it is malformed or a bound is reached."""
+        cdef const uint8_t* body = at + COPY_HEAD
+        cdef const uint8_t* end = at + size
+        cdef uint32_t topic_size
+        cdef long props_size
+        cdef int head = 0
+        cdef Topic* topic
+        cdef Message* m
+        cdef Stamp stamp
+        if size < COPY_HEAD + 3:
+            return 0
+        topic_size = read_u16(body)
+        body += 2
+        if end - body < <long>topic_size + 1 or topic_size != read_u32(at + 36):
+            return 0
+        props_size = read_varint(body + topic_size, end, &head)
+        if props_size < 0 or props_size > end - body - topic_size - head:
+            return 0
+        self.frames += 1
+        self.taken += 1
+        if read_u64(at) > self.number_max:
+            self.number_max = read_u64(at)
+        topic = self.core.topic_at(body, topic_size)
+        body += topic_size + head
+        if topic == NULL or self.core.ledger.messages >= self.messages_max or self.core.ledger.bytes >= self.bytes_max:
+            return 0
+        if read_publish_properties(body, body + props_size, &stamp) and stamp.publisher and (
+                stamp.publisher != topic.publisher or stamp.sequence > topic.sequence):
+            topic.publisher = stamp.publisher
+            topic.sequence = stamp.sequence
+        if at[42] == 2 and read_u64(at + 16):
+            self.received.setdefault(read_u64(at + 16), set()).add(read_u16(at + 40))
+        if self.find(read_u64(at)) != NULL:
+            return 1
+        m = message_new(self.core.ledger, topic.text, topic.size, body, <uint32_t>props_size,
+                        body + props_size, <uint32_t>(end - body - props_size))
+        if m == NULL:
+            return 0
+        topic.pins += 1
+        m.topic = topic
+        m.minor = read_u64(at)
+        m.created_ns = <int64_t>read_u64(at + 8)
+        m.origin = read_u64(at + 16)
+        if read_u64(at + 24):
+            m.expires_ns = <int64_t>read_u64(at + 24) - self.core.wall_ns + self.core.board.now_ns
+        m.expiry_at = read_u32(at + 32)
+        m.packet_id = read_u16(at + 40)
+        m.qos = at[42]
+        m.flags = at[43] & RETAIN
+        return self.enter(m)
+
+    cdef bint mark(self, const uint8_t* at, uint32_t size):
+        """How far a QoS 2 exchange of the primary is."""
+        cdef uint64_t serial, number
+        cdef uint16_t packet_id
+        if size != MARK_SIZE:
+            return 0
+        self.frames += 1
+        serial = read_u64(at + 1)
+        packet_id = read_u16(at + 9)
+        number = read_u64(at + 11)
+        flights = self.flights.setdefault(serial, {})
+        if at[0] == RELEASED:
+            self.received.get(serial, set()).discard(packet_id)
+        elif at[0] == FLIGHT:
+            flights[packet_id] = [number, False]
+            self.had.setdefault(number, set()).add(serial)
+        elif at[0] == TAKEN and packet_id in flights:
+            flights[packet_id][1] = True
+        elif at[0] == LANDED:
+            flights.pop(packet_id, None)
+        return 1
+
+    cdef void discard(self, uint64_t number):
+        cdef Message* m = self.find(number)
+        self.had.pop(number, None)
+        if m != NULL:
+            self.discarded += 1
+            self.remove(m)
+
+    # Copies by number
+
+    cdef inline Message* find(self, uint64_t number) noexcept:
+        cdef size_t at = (number * SPREAD) >> 20 & self.mask
+        while self.slots[at] != NULL:
+            if self.slots[at].minor == number:
+                return self.slots[at]
+            at = (at + 1) & self.mask
+        return NULL
+
+    cdef bint enter(self, Message* m) noexcept:
+        """Takes over the caller's reference."""
+        cdef size_t at
+        cdef Topic* topic = m.topic
+        if self.count * 2 > self.mask and not self.grow():
+            message_drop(m)
+            return 0
+        at = (m.minor * SPREAD) >> 20 & self.mask
+        while self.slots[at] != NULL:
+            at = (at + 1) & self.mask
+        self.slots[at] = m
+        self.count += 1
+        message_hold(m)  # the ring's own
+        if topic.copies == NULL:
+            topic.copies = m
+        else:
+            topic.copies_last.next = m
+        topic.copies_last = m
+        topic.copies_len += 1
+        if topic.copies_len > self.per_topic_max:
+            self.superseded += 1
+            self.remove(topic.copies)
+        return 1
+
+    cdef void remove(self, Message* m) noexcept:
+        """Takes a copy out of the table; its ring lets go of it when it is the oldest."""
+        cdef size_t hole = (m.minor * SPREAD) >> 20 & self.mask
+        cdef size_t at, home
+        while self.slots[hole] != m:
+            hole = (hole + 1) & self.mask
+        at = hole
+        while True:
+            at = (at + 1) & self.mask
+            if self.slots[at] == NULL:
+                break
+            home = (self.slots[at].minor * SPREAD) >> 20 & self.mask
+            if ((at - home) & self.mask) >= ((at - hole) & self.mask):
+                self.slots[hole] = self.slots[at]
+                hole = at
+        self.slots[hole] = NULL
+        self.count -= 1
+        m.flags |= DISCARDED
+        self.shorten(m)
+        message_drop(m)
+
+    cdef void shorten(self, Message* m) noexcept:
+        """Lets go of what was discarded at the old end of a ring."""
+        cdef Topic* topic = m.topic
+        cdef Message* oldest = topic.copies
+        while oldest != NULL and oldest.flags & DISCARDED:
+            topic.copies = oldest.next
+            topic.copies_len -= 1
+            if topic.copies == NULL:
+                topic.copies_last = NULL
+            message_drop(oldest)
+            oldest = topic.copies
+
+    cdef bint grow(self) noexcept:
+        cdef size_t before = self.mask
+        cdef Message** slots = <Message**>calloc(2 * (before + 1), sizeof(Message*))
+        cdef Message** old = self.slots
+        cdef size_t i, at
+        if slots == NULL:
+            return 0
+        self.mask = 2 * before + 1
+        for i in range(before + 1):
+            if old[i] == NULL:
+                continue
+            at = (old[i].minor * SPREAD) >> 20 & self.mask
+            while slots[at] != NULL:
+                at = (at + 1) & self.mask
+            slots[at] = old[i]
+        free(old)
+        self.slots = slots
+        return 1
+
+    # Recovery
+
+    def numbers(self) -> list[int]:
+        """The copies that are here, oldest first."""
+        return sorted(self.slots[i].minor for i in range(self.mask + 1) if self.slots[i] != NULL)
+
+    def recover(self, dict sessions not None) -> int:
+        """The primary is gone: its sessions go on where it was, and what it did not dispatch is dispatched.
+
+        `sessions` are the sessions by serial. Returns how many messages are dispatched again."""
+        cdef Session session
+        cdef Message* m
+        cdef int again = 0
+        for serial, session in sessions.items():
+            session.received = self.received.get(serial)
+            flights = self.flights.get(serial)
+            if flights or self.had:
+                session.recovered = {number for number, serials in self.had.items() if serial in serials}
+            for packet_id, (number, taken) in (flights or {}).items():
+                m = self.find(number)
+                if m != NULL or taken:
+                    session.restore(m, packet_id, taken)
+        for number in self.numbers():
+            m = self.find(number)
+            again += self.core.dispatch_again(m)
+        self.core.number_from(self.number_max)
+        self.clear()
+        return again

@@ -1,0 +1,116 @@
+"""Which brokers form a group, and how they watch each other.
+
+- The members stand in the order of succession. Every member has the same file; each is told its own name.
+- heartbeat < silence < failover: a silent primary is found out in time to keep the contracts' x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from holdfast.config import Checked, duration, load, named, text, whole
+from holdfast.errors import ConfigError, Problem
+from holdfast.mqtt.conventions import Place
+from holdfast.units import MS, S, format_duration
+
+MEMBERS_MAX = 4
+NAME_SPECIAL = "/,= "
+
+
+class Address(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def parse_address(written: str) -> Address | None:
+    host, colon, port = written.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65_535):
+        return None
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+class MemberConfig(Checked, frozen=True, kw_only=True):
+    """One broker: where it takes MQTT clients, and where the other brokers reach it."""
+
+    name: Annotated[str, text(60, "a")]
+    mqtt: Annotated[str, text(300, "127.0.0.1:1883")]
+    peer: Annotated[str, text(300, "127.0.0.1:2883")]
+
+    def relations(self) -> Iterator[Problem]:
+        if any(each in self.name for each in NAME_SPECIAL):
+            yield Problem("name", f"found {self.name!r}; a name has no '/', ',', '=' or space")
+        for key, written in (("mqtt", self.mqtt), ("peer", self.peer)):
+            if parse_address(written) is None:
+                yield Problem(key, f"found {written!r}; expected HOST:PORT, for example 127.0.0.1:1883")
+
+    @property
+    def place(self) -> Place:
+        address = parse_address(self.mqtt)
+        assert address is not None
+        return Place(self.name, f"[{address.host}]" if ":" in address.host else address.host, address.port)
+
+    @property
+    def peer_address(self) -> Address:
+        address = parse_address(self.peer)
+        assert address is not None
+        return address
+
+
+class GroupConfig(Checked, frozen=True, kw_only=True):
+    """A primary and up to three backups.
+
+    `depth` is how many members must know a subscription before SUBACK where its client does not say;
+    `join_wait` is how long a member that starts waits for the others before it serves alone.
+    """
+
+    name: Annotated[str, text(60, "plant")]
+    members: tuple[MemberConfig, ...] = msgspec.field(name="member")
+    heartbeat_ns: Annotated[int, duration(1, "5ms")] = named("heartbeat", 5 * MS)
+    silence_ns: Annotated[int, duration(1, "30ms")] = named("silence", 30 * MS)
+    join_wait_ns: Annotated[int, duration(1, "1s")] = named("join_wait", 1 * S)
+    depth: Annotated[int, whole(1, MEMBERS_MAX, 2)] = 2
+    depth_wait_ns: Annotated[int, duration(1, "1s")] = named("depth_wait", 1 * S)
+    zookeeper: str = ""
+
+    def relations(self) -> Iterator[Problem]:
+        if not 2 <= len(self.members) <= MEMBERS_MAX:
+            yield Problem("member", f"found {len(self.members)}; a group has 2 to {MEMBERS_MAX} members")
+        for key in ("name", "mqtt", "peer"):
+            values = [getattr(member, key) for member in self.members]
+            for value in sorted({each for each in values if values.count(each) > 1}):
+                yield Problem("member", f"{key} = {value!r} stands at two members; each has its own")
+        if self.heartbeat_ns * 2 > self.silence_ns:
+            beat, silence = format_duration(self.heartbeat_ns), format_duration(self.silence_ns)
+            yield Problem("heartbeat", f"{beat} is more than half of silence = {silence}: one may be late")
+
+    def index_of(self, name: str) -> int:
+        return next(index for index, member in enumerate(self.members) if member.name == name)
+
+    def member(self, name: str) -> MemberConfig:
+        return self.members[self.index_of(name)]
+
+
+def load_group(path: str | Path, name: str) -> GroupConfig:
+    """The group file at `path`, which must have a member of that name."""
+    group = load(path, GroupConfig)
+    names = [member.name for member in group.members]
+    if name not in names:
+        raise ConfigError(
+            str(path), [Problem("member", f"none is named {name!r}; there are {', '.join(names)}")]
+        )
+    return group
+
+
+class Switches(msgspec.Struct, frozen=True):
+    """How messages are replicated. Only experiments have reasons to change this."""
+
+    coordination: bool = True
+    selective: bool = True
+    copy_first: bool = False

@@ -1,0 +1,186 @@
+"""The state of a broker's clients as numbered increments (FTRTES, section 3.2).
+
+Laws:
+- an increment says what is now, not what changed: applying one twice is applying it once
+- increments are numbered without gaps; (epoch, number) names a state: the view in which its history began
+- what a replica lacks is healed by increments while the log still has them, else by a snapshot
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.session import Session
+from holdfast.broker.subscriptions import Subscription
+from holdfast.mqtt.packets import Will
+from holdfast.mqtt.topics import split_shared
+
+SNAPSHOT_PART = 200
+
+
+class SessionNow(msgspec.Struct, tag="s", array_like=True, frozen=True):
+    serial: int
+    client_id: str
+    expiry_s: int
+    will: Will | None
+
+
+class SessionGone(msgspec.Struct, tag="e", array_like=True, frozen=True):
+    client_id: str
+
+
+class SubscriptionNow(msgspec.Struct, tag="+", array_like=True, frozen=True):
+    client_id: str
+    wanted: str
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    retain_handling: int
+    identifier: int
+    deadline_ns: int
+    loss: int
+    since: int
+
+
+class SubscriptionGone(msgspec.Struct, tag="-", array_like=True, frozen=True):
+    client_id: str
+    wanted: str
+
+
+class RetainedNow(msgspec.Struct, tag="r", array_like=True, frozen=True):
+    """`message` as Core.retained_message gives it; None: nothing is retained."""
+
+    topic: bytes
+    message: tuple[int, int, int, int, int, bytes, bytes] | None
+
+
+Increment: TypeAlias = SessionNow | SessionGone | SubscriptionNow | SubscriptionGone | RetainedNow
+
+NO_LOCAL, AS_PUBLISHED = 1, 2  # RouteFlag in broker/message.pxd
+
+
+def session_now(session: Session) -> SessionNow:
+    return SessionNow(session.serial, session.client_id, session.state.expiry_s, session.state.last_will)
+
+
+def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow:
+    return SubscriptionNow(
+        client_id=subscription.session.client_id,
+        wanted=wanted,
+        qos=subscription.qos,
+        no_local=bool(subscription.flags & NO_LOCAL),
+        retain_as_published=bool(subscription.flags & AS_PUBLISHED),
+        retain_handling=subscription.retain_handling,
+        identifier=subscription.identifier,
+        deadline_ns=subscription.deadline_ns,
+        loss=subscription.loss,
+        since=subscription.since,
+    )
+
+
+def retained_now(broker: Broker, topic: bytes) -> RetainedNow:
+    return RetainedNow(topic, broker.core.retained_message(topic))
+
+
+def everything(broker: Broker) -> Iterator[Increment]:
+    """All there is, read while it changes: what changes meanwhile is told as increments of its own."""
+    for client_id in list(broker.clients.sessions):
+        session = broker.clients.sessions.get(client_id)
+        if session is None:
+            continue
+        yield session_now(session)
+        for wanted, subscription in list(session.subscriptions.items()):
+            yield subscription_now(subscription, wanted)
+    for topic in [*broker.retained_names.matching(b"#"), *broker.retained_names.matching(b"$SYS/#")]:
+        yield retained_now(broker, topic)
+
+
+def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
+    """Makes the broker's clients as the increment says; one about an unknown session means nothing."""
+    match increment:
+        case SessionNow():
+            session = broker.clients.sessions.get(increment.client_id)
+            if session is not None and session.serial != increment.serial:
+                broker.clients.end(session, now_ns)
+                session = None
+            if session is None:
+                session = broker.clients.make_session(increment.client_id, increment.serial)
+            session.state.expiry_s, session.state.last_will = increment.expiry_s, increment.will
+        case SessionGone():
+            session = broker.clients.sessions.get(increment.client_id)
+            if session is not None:
+                broker.clients.end(session, now_ns)
+        case SubscriptionNow():
+            session = broker.clients.sessions.get(increment.client_id)
+            if session is not None:
+                broker.subscribing.enter(_subscription(session, increment), increment.wanted)
+        case SubscriptionGone():
+            session = broker.clients.sessions.get(increment.client_id)
+            if session is not None:
+                broker.subscribing.drop(session, increment.wanted)
+        case RetainedNow():
+            broker.core.set_retained(increment.topic, increment.message)
+
+
+def _subscription(session: Session, increment: SubscriptionNow) -> Subscription:
+    group, filter = split_shared(increment.wanted)
+    details: dict[str, Any] = {
+        "group": group,
+        "qos": increment.qos,
+        "no_local": increment.no_local,
+        "retain_as_published": increment.retain_as_published,
+        "retain_handling": increment.retain_handling,
+        "identifier": increment.identifier,
+        "deadline_ns": increment.deadline_ns,
+        "loss": increment.loss,
+        "since": increment.since,
+    }
+    return Subscription(session, filter.encode(), **details)
+
+
+def wipe(broker: Broker, now_ns: int) -> None:
+    """Nothing of any client is left, and nobody is told."""
+    for session in list(broker.clients.sessions.values()):
+        session.state.will = None
+        broker.clients.end(session, now_ns)
+    for topic in [*broker.retained_names.matching(b"#"), *broker.retained_names.matching(b"$SYS/#")]:
+        broker.core.set_retained(topic, None)
+
+
+class StateLog:
+    """The increments so far, the newest kept."""
+
+    def __init__(self, kept_max: int) -> None:
+        self.epoch = 0
+        self.number = 0
+        self._before = (0, 0)  # the epoch before this one, and where it ended
+        self._kept: deque[Increment] = deque(maxlen=kept_max)
+
+    def append(self, increment: Increment) -> int:
+        self.number += 1
+        self._kept.append(increment)
+        return self.number
+
+    def since(self, epoch: int, number: int) -> list[Increment] | None:
+        """What a replica at (epoch, number) lacks; None when only a snapshot helps."""
+        known = epoch == self.epoch or (epoch == self._before[0] and number <= self._before[1])
+        lacks = self.number - number
+        if not known or not 0 <= lacks <= len(self._kept):
+            return None
+        return [self._kept[index] for index in range(len(self._kept) - lacks, len(self._kept))]
+
+    def begin(self, epoch: int) -> None:
+        """A primary opens its view: its history goes on from here under a new name."""
+        self._before = (self.epoch, self.number)
+        self.epoch = epoch
+
+    def become(self, epoch: int, number: int) -> None:
+        """A snapshot was taken over."""
+        self.epoch, self.number = epoch, number
+        self._before = (epoch, number)
+        self._kept.clear()

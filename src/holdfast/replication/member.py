@@ -1,0 +1,430 @@
+"""One broker of a group, pure: it serves, or it protects the one that does.
+
+    open(...)           a client came            accept_peer(...), dialed(...)   another member
+    wire.feed(...)      bytes came               lost(wire)                      a connection ended
+    turn(now, wall)     a bounded piece of everything that waits; messages go before the group's own work
+    board.take_ready()  the wires that have something to write, those to other members first
+
+Laws:
+- one primary for each view, and views only grow: see views.py
+- at recovery only what was not discarded is dispatched again, by deadline
+- a primary that hears of a higher view steps down; nobody follows a lower one
+- what the group needs to do never holds up a message by more than one bounded piece
+"""
+
+from __future__ import annotations
+
+from holdfast.broker.broker import Broker, Event, ignore
+from holdfast.broker.connection import Connection
+from holdfast.broker.link import Inbox, Wire
+from holdfast.contract.model import ContractBook
+from holdfast.replication.buffer import BackupBuffer
+from holdfast.replication.following import Following
+from holdfast.replication.group import GroupConfig, Switches
+from holdfast.replication.increments import (
+    StateLog,
+)
+from holdfast.replication.messages import (
+    PROTOCOL,
+    Ask,
+    Beat,
+    Bye,
+    Drop,
+    Has,
+    Hello,
+    Refusal,
+    Snapshot,
+    State,
+    ViewIs,
+    Word,
+    digest_of,
+)
+from holdfast.replication.peer import Peer
+from holdfast.replication.peers import Peers, PeerState
+from holdfast.replication.recording import GroupRecorder
+from holdfast.replication.roles import Action, Happening, Role, step
+from holdfast.replication.serving import Serving
+from holdfast.replication.standby import Door
+from holdfast.replication.views import View, next_number, note_of
+
+WORDS_PER_TURN = 64
+NUMBERS_SKIPPED = 2**32  # publication numbers that a crashed primary may have given without our knowing
+AS_PUBLISHED = Switches()
+GRACE_S = 5  # how long clients that were connected may take to come to a new primary
+
+
+class Member:
+    def __init__(
+        self,
+        book: ContractBook,
+        group: GroupConfig,
+        name: str,
+        *,
+        policy: str = "edf",
+        seed: int,
+        now_ns: int,
+        event: Event = ignore,
+        switches: Switches = AS_PUBLISHED,
+    ) -> None:
+        self.group = group
+        self.name = name
+        self.event = event
+        self.broker = Broker(book, policy=policy, seed=seed, now_ns=now_ns, event=event)
+        self.broker.name = name
+        self.role = Role.JOINING
+        self.view = View()
+        self.claims: list[int] = []  # numbers to ask the arbiter for
+        self.failover_ns: int | None = None  # from the primary's last sign to the new view, last time
+        self.again = 0  # messages that were dispatched again, last time
+        self.index = group.index_of(name)
+        self._published_max = 0
+        self._last_sign_ns: int | None = None
+        self.view_max = 0  # the highest view anybody told of
+        self._joining_since_ns = now_ns
+        self._gone_since_ns: int | None = None
+        self.turned_ns = now_ns
+        self._digest = digest_of(book)
+        self._start_core(book, switches)
+        self.log = StateLog(book.limits.state_log_max)
+        self.peers = Peers(self.broker, group, name, self._hello, event)
+        self.serving = Serving(self)
+        self.following = Following(self)
+        self.recorder = GroupRecorder(
+            self.log, depth=group.depth, wait_ns=group.depth_wait_ns, replicas=self.serving.replicas
+        )
+        self.broker.recorder = self.recorder
+        self.door = Door(self.broker, lambda: self.role is Role.PRIMARY, self.heard_of)
+        self.tell_clients()
+
+    def _start_core(self, book: ContractBook, switches: Switches) -> None:
+        core, limits = self.broker.core, book.limits
+        core.to_backup_ns = book.deployment.broker_to_backup_ns
+        core.failover_ns = book.deployment.failover_ns
+        core.selective = switches.selective
+        core.copy_first = switches.copy_first
+        core.board.coordinated = switches.coordination
+        self.buffer = BackupBuffer(
+            core,
+            per_topic_max=limits.copies_per_topic_max,
+            messages_max=limits.buffer_messages_max,
+            bytes_max=limits.buffer_bytes_max,
+        )
+
+    # Wires
+
+    def open(self, inbox: Inbox | None, now_ns: int) -> Connection | None:
+        return self.broker.open(inbox, now_ns)
+
+    def accept_peer(self, inbox: Inbox | None, now_ns: int) -> Peer:
+        return self.peers.open(inbox, now_ns)
+
+    def take_dials(self) -> list[str]:
+        return self.peers.take_dials()
+
+    def dialed(self, name: str, inbox: Inbox | None, now_ns: int) -> Peer:
+        return self.peers.open(inbox, now_ns, name)
+
+    def undialable(self, name: str, now_ns: int) -> None:
+        self.peers.undialable(name, now_ns)
+
+    def lost(self, wire: Wire, now_ns: int) -> None:
+        if isinstance(wire, Connection):
+            self.broker.lost(wire, now_ns)
+        elif isinstance(wire, Peer):
+            self.peer_ended(wire, now_ns)
+
+    def mistaken(self, wire: Wire, error: Exception, now_ns: int) -> None:
+        if isinstance(wire, Connection):
+            self.broker.mistaken(wire, error, now_ns)
+        elif isinstance(wire, Peer):
+            self.event("mistake", {"what": repr(error), "peer": str(wire.state)})
+            self.peer_ended(wire, now_ns)
+
+    # Work
+
+    def turn(self, now_ns: int, wall_ns: int) -> bool:
+        """Messages first, then what the members have to say to each other, then the time."""
+        self.recorder.now_ns = now_ns
+        more = self.broker.turn(now_ns, wall_ns)
+        if now_ns - self.turned_ns > self.group.silence_ns // 2:
+            self.peers.forgive(now_ns)  # we were asleep ourselves: nobody else's silence counts
+        self.turned_ns = now_ns
+        more |= self._listen(now_ns)
+        self.serving.record_retained()
+        self._look_around(now_ns)
+        more |= self.serving.bring_up_to_date(now_ns)
+        self.serving.tell_increments()
+        self.recorder.settle(now_ns)
+        return more
+
+    @property
+    def next_ns(self) -> int | None:
+        times = [self.broker.next_ns, self.peers.next_ns, self.recorder.next_ns]
+        if self.role is Role.JOINING:
+            times.append(self._joining_since_ns + self.group.join_wait_ns)
+        if self._gone_since_ns is not None:
+            times.append(self._gone_since_ns + self._patience_ns())
+        return min((time for time in times if time is not None), default=None)
+
+    def _listen(self, now_ns: int) -> bool:
+        """At most so many words from each member."""
+        more = False
+        for peer in self.peers.all():
+            for _ in range(WORDS_PER_TURN):
+                if not peer.control or peer.closing:
+                    break
+                word = self.peers.word(peer, now_ns)
+                if word is not None:
+                    self._heard(peer, word, now_ns)
+            if peer.fault is not None and not peer.closing:
+                self.peers.refuse(peer, peer.fault)
+            if peer.closing:
+                self.peer_ended(peer, now_ns)
+            more |= bool(peer.control)
+        return more
+
+    def _heard(self, peer: Peer, word: Word, now_ns: int) -> None:
+        match word:
+            case Hello():
+                self._greeted(peer, word, now_ns)
+            case Beat():
+                self._published_max = max(self._published_max, word.published)
+                self.told(peer, word.role, word.view, now_ns)
+            case ViewIs():
+                self.following.view_is(peer, word, now_ns)
+            case Ask():
+                self.serving.asked(peer, word, now_ns)
+            case State():
+                self.following.state(peer, word, now_ns)
+            case Snapshot():
+                self.following.snapshot(peer, word, now_ns)
+            case Has():
+                self.serving.has(peer, word.number, now_ns)
+            case Drop():
+                self.event("dropped", {"by": peer.state.name, "why": word.why})
+                if self.follows(peer):
+                    self.happen(Happening.DROPPED, now_ns)
+                self.peers.close(peer)
+            case Bye():
+                self.event("said goodbye", {"peer": peer.state.name})
+                self.peers.close(peer)
+            case Refusal():
+                self.event("refused by peer", {"peer": peer.state.name, "why": word.why})
+                self.peers.close(peer)
+
+    def _hello(self) -> Hello:
+        return Hello(
+            protocol=PROTOCOL,
+            group=self.group.name,
+            contracts=self._digest,
+            name=self.name,
+            role=self.role,
+            view=self.view_max,
+            epoch=self.log.epoch,
+            number=self.log.number,
+        )
+
+    def _greeted(self, peer: Peer, hello: Hello, now_ns: int) -> None:
+        before = self.peers.link_to(hello.name)
+        if self.peers.greet(peer, hello, self._digest):
+            if before is not None and before is not peer:
+                self.peer_ended(before, now_ns)
+            self.told(peer, hello.role, hello.view, now_ns)
+
+    def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
+        """A member says what it is."""
+        state: PeerState = peer.state
+        state.role, state.view = role, view
+        if self.follows(peer):
+            self.view_max = max(self.view_max, view)
+            if role is not Role.PRIMARY:
+                self.happen(Happening.DROPPED, now_ns)
+        elif role is Role.PRIMARY and view >= self.view_max:
+            self.view_max = view
+            self.happen(Happening.PRIMARY_FOUND, now_ns, peer)
+        else:
+            self.heard_of(view, now_ns)
+
+    def heard_of(self, number: int, now_ns: int | None = None) -> None:
+        """Somebody, perhaps a client, knows that view."""
+        if number > self.view_max:
+            self.view_max = number
+            if self.role is Role.PRIMARY and number > self.view.number:
+                self.happen(Happening.HIGHER_VIEW, self.turned_ns if now_ns is None else now_ns)
+
+    # Roles
+
+    def happen(self, happening: Happening, now_ns: int, peer: Peer | None = None) -> None:
+        found = step(self.role, happening)
+        if found is None:
+            return
+        action, role = found
+        before, self.role = self.role, role
+        self.event("role", {"was": before.value, "is": role.value, "because": happening.value})
+        match action:
+            case Action.FOLLOW:
+                assert peer is not None
+                self._follow(peer)
+            case Action.CLAIM:
+                self._claim(now_ns)
+            case Action.PROMOTE:
+                self._promote(now_ns)
+            case Action.STEP_DOWN:
+                self._step_down(now_ns)
+                if peer is not None:
+                    self.happen(happening, now_ns, peer)
+            case Action.REJOIN:
+                self._rejoin(now_ns)
+            case Action.PROTECT:
+                pass
+        if before is not role:
+            self.peers.beat(self._beat, now_ns)
+
+    def follows(self, peer: Peer) -> bool:
+        return self.role in (Role.SYNCING, Role.BACKUP) and peer.buffer is not None
+
+    def _follow(self, peer: Peer) -> None:
+        self.view = View(peer.state.view, peer.state.name)
+        self._gone_since_ns = None
+        self.following.begin(peer)
+        self.tell_clients()
+
+    def _rejoin(self, now_ns: int) -> None:
+        """Looks for a primary; the copies stay, should nobody else have them."""
+        self._joining_since_ns = now_ns
+        self._gone_since_ns = None
+        for peer in self.peers.all():
+            peer.buffer = None
+
+    def _claim(self, now_ns: int) -> None:
+        number = next_number(self.view_max, self.index)
+        if self.group.zookeeper:
+            self.claims.append(number)
+        else:
+            self.claimed(number, True, now_ns)
+
+    def claimed(self, number: int, won: bool, now_ns: int) -> None:
+        """The arbiter's answer. Without one a claim is won at once: the number is nobody else's."""
+        if self.role is not Role.CLAIMING:
+            return
+        if won and number > self.view_max:
+            self.view_max = number
+            self.happen(Happening.CLAIM_WON, now_ns)
+        else:
+            self.happen(Happening.CLAIM_LOST, now_ns)
+
+    def _promote(self, now_ns: int) -> None:
+        """The primary is gone, or there was none: this broker serves."""
+        clients = self.broker.clients
+        self._gone_since_ns = None
+        for peer in self.peers.all():
+            peer.buffer = None
+        self.log.begin(self.view_max)
+        published = max(self.buffer.number_max, self._published_max, self.broker.core.number)
+        self.broker.core.number_from(published + NUMBERS_SKIPPED)
+        self.again = self.buffer.recover({each.serial: each for each in clients.sessions.values()})
+        self.recorder.recording = True
+        self.broker.core.retained_log = {}
+        clients.all_away(now_ns, GRACE_S)
+        self.failover_ns = None if self._last_sign_ns is None else now_ns - self._last_sign_ns
+        self.set_view(View(self.view_max, self.name), now_ns)
+        self.door.open(now_ns)
+        self.event("serving", {"view": self.view.number, "again": self.again})
+
+    def _step_down(self, now_ns: int) -> None:
+        self.recorder.recording = False
+        self.recorder.unsent.clear()
+        self.recorder.give_up("this broker does not serve any more")
+        self.serving.stop()
+        self.view = View(self.view_max)
+        self.tell_clients()
+        self.door.close(now_ns)
+        self._rejoin(now_ns)
+
+    def set_view(self, view: View, now_ns: int) -> None:
+        """The primary tells everybody who serves and who takes over."""
+        self.view = view
+        self.view_max = max(self.view_max, view.number)
+        for peer in self.peers.greeted():
+            self.peers.send(peer, ViewIs(view.number, view.primary, view.heirs))
+        self.tell_clients()
+
+    def tell_clients(self) -> None:
+        self.broker.announce(note_of(self.view, self.group, self.name))
+
+    # The time
+
+    def _look_around(self, now_ns: int) -> None:
+        self.peers.look_around(self._beat, now_ns)
+        for peer in self.peers.silent(now_ns):
+            self._silent(peer, now_ns)
+        if self.role is Role.JOINING and self._is_first(now_ns):
+            self.happen(Happening.ALONE, now_ns)
+        if self._gone_since_ns is not None and now_ns >= self._gone_since_ns + self._patience_ns():
+            self._gone_since_ns = None
+            self.happen(Happening.PRIMARY_GONE, now_ns)
+        if self.broker.core.backup_lags:
+            self.serving.drop_backup("it does not take its copies as fast as they come")
+
+    def _beat(self, peer: Peer, now_ns: int) -> Beat:
+        state: PeerState = peer.state
+        return Beat(
+            role=self.role,
+            view=self.view_max,
+            epoch=self.log.epoch,
+            number=self.log.number,
+            published=self.broker.core.number,
+            sent_ns=now_ns,
+            echo_ns=state.echo_ns,
+            held_ns=now_ns - state.echo_heard_ns,
+        )
+
+    def _is_first(self, now_ns: int) -> bool:
+        """Nobody who answers is better suited to serve: more state, or earlier in the order."""
+        others = [peer.state for peer in self.peers.greeted()]
+        if any(state.role in (Role.PRIMARY, Role.CLAIMING) for state in others):
+            return False
+        waited = now_ns - self._joining_since_ns >= self.group.join_wait_ns
+        if len(others) + 1 < len(self.group.members) and not waited:
+            return False
+        mine = (self.log.epoch, self.log.number, -self.index)
+        return all(mine > (state.epoch, state.number, -state.index) for state in others)
+
+    def _patience_ns(self) -> int:
+        """How long to leave it to the heirs that come before us."""
+        before = [each for each in self._heirs_before() if self.peers.link_to(each) is not None]
+        return len(before) * 2 * self.group.silence_ns
+
+    def _heirs_before(self) -> tuple[str, ...]:
+        heirs = self.view.heirs
+        return heirs[: heirs.index(self.name)] if self.name in heirs else heirs
+
+    def _silent(self, peer: Peer, now_ns: int) -> None:
+        if self.role is Role.PRIMARY and peer.state.follows:
+            self.peers.send(peer, Drop("nothing was heard of it for too long"))
+        self.event("silent", {"peer": peer.state.name, "for_ms": (now_ns - peer.heard_ns) // 1_000_000})
+        self.peers.close(peer)
+        self.peer_ended(peer, now_ns)
+
+    def peer_ended(self, peer: Peer, now_ns: int) -> None:
+        """The connection to another member is over."""
+        follows, heard_ns = self.follows(peer), peer.heard_ns
+        if not self.peers.forget(peer, now_ns):
+            return
+        peer.buffer = None
+        if follows:
+            self._last_sign_ns = heard_ns
+            if self.role is Role.SYNCING or self._patience_ns() == 0:
+                self.happen(Happening.PRIMARY_GONE, now_ns)
+            else:
+                self._gone_since_ns = now_ns
+        if self.role is Role.PRIMARY:
+            self.serving.lost(peer, now_ns)
+
+    # The end
+
+    def drain(self, now_ns: int) -> None:
+        """Says goodbye to the members, so that an heir takes over at once, then to the clients."""
+        for peer in self.peers.greeted():
+            self.peers.send(peer, Bye())
+        self.broker.drain(now_ns)

@@ -1,0 +1,121 @@
+"""What brokers of a group say to each other, apart from the frames of every message (broker/copies.pxd).
+
+Law: bytes that are none of these are the other side's fault, and it is told so in words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.contract.model import ContractBook
+from holdfast.replication.increments import Increment
+from holdfast.replication.roles import Role
+
+PROTOCOL = 1
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True):
+    """The first word of both sides. `epoch` and `number` say how much state the speaker has."""
+
+    protocol: int
+    group: str
+    contracts: str
+    name: str
+    role: Role
+    view: int
+    epoch: int
+    number: int
+
+
+class Refusal(msgspec.Struct, tag="refusal", frozen=True):
+    """Why the speaker will not talk to the other side."""
+
+    why: str
+
+
+class Beat(msgspec.Struct, tag="beat", frozen=True):
+    """I am alive, this is what I am; `echo_ns` is the other's last `sent_ns`, heard `held_ns` ago."""
+
+    role: Role
+    view: int
+    epoch: int
+    number: int
+    published: int
+    sent_ns: int
+    echo_ns: int
+    held_ns: int
+
+
+class ViewIs(msgspec.Struct, tag="view", frozen=True):
+    """The primary says who serves and who takes over."""
+
+    number: int
+    primary: str
+    heirs: tuple[str, ...]
+
+
+class Ask(msgspec.Struct, tag="ask", frozen=True):
+    """I follow you: bring me up to date from there on."""
+
+    epoch: int
+    number: int
+
+
+class State(msgspec.Struct, tag="state", frozen=True):
+    """Increments, the first of which has that number."""
+
+    epoch: int
+    first: int
+    increments: list[Increment]
+
+
+class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
+    """A part of everything. `first` clears what was; with `last` the state is that of (epoch, number)."""
+
+    increments: list[Increment]
+    first: bool = False
+    last: bool = False
+    epoch: int = 0
+    number: int = 0
+
+
+class Has(msgspec.Struct, tag="has", frozen=True):
+    """I have the state up to that number."""
+
+    number: int
+
+
+class Drop(msgspec.Struct, tag="drop", frozen=True):
+    """You are no longer an heir; join again."""
+
+    why: str
+
+
+class Bye(msgspec.Struct, tag="bye", frozen=True):
+    """I end on purpose: take over."""
+
+
+Word: TypeAlias = Hello | Refusal | Beat | ViewIs | Ask | State | Snapshot | Has | Drop | Bye
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Word)
+
+
+def encode_word(word: Word) -> bytes:
+    return _encoder.encode(word)
+
+
+def decode_word(body: bytes) -> Word | None:
+    """None: it is no word of this protocol."""
+    try:
+        return _decoder.decode(body)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
+
+
+def digest_of(book: ContractBook) -> str:
+    """Two brokers protect each other only under the same contracts: the same digest."""
+    return hashlib.sha256(msgspec.json.encode(book, order="sorted")).hexdigest()[:32]

@@ -1,0 +1,128 @@
+"""The link between two brokers, compiled: copies, discards and confirmations without a Python object."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memmove
+
+from collections import deque
+
+from holdfast.broker.copies cimport (
+    CONFIRM, CONTROL, COPY, COPY_HEAD, DISCARD, FRAME_HEAD, MARK, begin_frame, put_number, read_u64,
+)
+from holdfast.broker.core cimport Core
+from holdfast.broker.link cimport Inbox, Wire
+from holdfast.mqtt.wire cimport out_free, out_reserve, read_u32
+
+
+cdef class Peer(Wire):
+    def __init__(self, Core core not None, Inbox inbox, int64_t now_ns) -> None:
+        self.core = core
+        self.board = core.board
+        self.inbox = inbox
+        self.peer = True
+        self.control = deque()
+        self.heard_ns = now_ns
+        self.opened_ns = now_ns
+        self.frame_bytes_max = core.packet_bytes_max + 1024
+
+    def __dealloc__(self) -> None:
+        out_free(&self.pending)
+
+    def closed(self) -> None:
+        """Nothing more is read or sent."""
+        self.closing = True
+        self.buffer = None
+        self.mark()
+
+    def send_control(self, bytes body not None) -> None:
+        """Puts one CONTROL frame behind what already waits."""
+        cdef uint8_t* at
+        if self.closing:
+            return
+        at = begin_frame(self, CONTROL, len(body))
+        if at == NULL:
+            raise MemoryError
+        memcpy(at, <char*>body, len(body))
+
+    cpdef received(self, size_t size, int64_t now_ns, int64_t wall_ns):
+        if size > self.inbox.size:
+            raise ValueError("more bytes than the inbox holds")
+        self.core.board.now_ns = now_ns
+        self.core.wall_ns = wall_ns
+        self.take(self.inbox.data, size)
+
+    def feed(self, bytes data not None, int64_t now_ns, int64_t wall_ns) -> None:
+        """These bytes were read."""
+        self.core.board.now_ns = now_ns
+        self.core.wall_ns = wall_ns
+        self.take(<const uint8_t*>(<char*>data), len(data))
+
+    cpdef bint wants_bytes(self):
+        """Other brokers are always heard."""
+        return True
+
+    cdef void take(self, const uint8_t* data, size_t size):
+        cdef size_t used
+        cdef uint64_t before = 0 if self.buffer is None else self.buffer.frames
+        if self.closing or self.fault is not None:
+            return
+        self.heard_ns = self.board.now_ns
+        if self.pending.len:
+            if not out_reserve(&self.pending, size):
+                self.fault = "no memory is left for what it sends"
+                return
+            memcpy(self.pending.data + self.pending.len, data, size)
+            self.pending.len += size
+            used = self.parse(self.pending.data, self.pending.len)
+            self.pending.len -= used
+            if self.pending.len == 0:
+                out_free(&self.pending)
+            elif used:
+                memmove(self.pending.data, self.pending.data + used, self.pending.len)
+        else:
+            used = self.parse(data, size)
+            if used < size and self.fault is None:
+                if not out_reserve(&self.pending, size - used):
+                    self.fault = "no memory is left for what it sends"
+                    return
+                memcpy(self.pending.data, data + used, size - used)
+                self.pending.len = size - used
+        if self.buffer is not None and self.buffer.frames != before:
+            put_number(self, CONFIRM, self.buffer.frames)
+
+    cdef size_t parse(self, const uint8_t* data, size_t size):
+        """Handles every whole frame and returns how many bytes they took."""
+        cdef size_t at = 0
+        cdef uint32_t length
+        while size - at >= FRAME_HEAD:
+            length = read_u32(data + at)
+            if length < 1 or length > self.frame_bytes_max + COPY_HEAD:
+                self.fault = f"a frame of {length} bytes: that is no broker of this version"
+                break
+            if size - at - 4 < length:
+                break
+            if not self.frame(data[at + 4], data + at + FRAME_HEAD, length - 1):
+                break
+            at += 4 + length
+        return at
+
+    cdef bint frame(self, uint8_t kind, const uint8_t* body, uint32_t size):
+        cdef uint32_t i
+        if kind == CONTROL:
+            self.control.append(PyBytes_FromStringAndSize(<char*>body, size))
+        elif kind == CONFIRM and size == 8:
+            if self.board.backup is self:
+                self.core.backup_has(read_u64(body))
+        elif kind == DISCARD and size % 8 == 0:
+            if self.buffer is not None:
+                for i in range(size // 8):
+                    self.buffer.discard(read_u64(body + 8 * i))
+        elif kind == COPY:
+            if self.buffer is not None and not self.buffer.copy(body, size):
+                self.fault = "a copy that cannot be kept: it is malformed, or the bounds of the backup are reached"
+        elif kind == MARK:
+            if self.buffer is not None and not self.buffer.mark(body, size):
+                self.fault = "a malformed mark"
+        else:
+            self.fault = f"a frame of kind {kind} with {size} bytes: that is no broker of this version"
+        return self.fault is None

@@ -1,0 +1,216 @@
+"""The connections of a member to the others: who dials whom, who is who, who is silent.
+
+Laws:
+- of two members the one that stands later in the order dials, so that two have one connection
+- nobody is listened to before it has said who it is, under the same protocol, group and contracts
+- a member that is not heard of for `silence` is taken for gone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from holdfast.broker.broker import Broker, Event
+from holdfast.broker.link import Inbox
+from holdfast.replication.group import GroupConfig
+from holdfast.replication.messages import (
+    PROTOCOL,
+    Beat,
+    Hello,
+    Refusal,
+    Word,
+    decode_word,
+    encode_word,
+)
+from holdfast.replication.peer import Peer
+from holdfast.replication.roles import Role
+from holdfast.units import MS, S
+
+DIAL_AGAIN_NS = 50 * MS
+GREETING_NS_MAX = 5 * S
+STRANGERS_MAX = 16  # connections that have not said who they are
+
+
+class PeerState(Struct):
+    """What is known of the member at the other end."""
+
+    name: str = ""
+    index: int = -1
+    role: Role = Role.JOINING
+    view: int = 0
+    epoch: int = 0
+    number: int = 0
+    follows: bool = False  # asked for our state
+    has: int = 0  # how much of it it has
+    echo_ns: int = 0
+    echo_heard_ns: int = 0
+    way_ns: int | None = None  # half of the last round trip
+
+    @property
+    def greeted(self) -> bool:
+        return self.index >= 0
+
+
+BeatFor = Callable[[Peer, int], Beat]
+
+
+class Peers:
+    def __init__(
+        self, broker: Broker, group: GroupConfig, name: str, hello: Callable[[], Hello], event: Event
+    ) -> None:
+        self.group = group
+        self.name = name
+        self._broker = broker
+        self._hello = hello
+        self._event = event
+        self._peers: list[Peer] = []
+        index = group.index_of(name)
+        self._dial_at_ns = {member.name: 0 for member in group.members[:index]}
+        self._dialing: set[str] = set()
+        self._beat_at_ns = 0
+        self._now_ns = 0
+
+    def all(self) -> list[Peer]:
+        return list(self._peers)
+
+    def greeted(self) -> list[Peer]:
+        return [peer for peer in self._peers if peer.state.greeted and not peer.closing]
+
+    def link_to(self, name: str) -> Peer | None:
+        return next((peer for peer in self.greeted() if peer.state.name == name), None)
+
+    # Connections
+
+    def open(self, inbox: Inbox | None, now_ns: int, name: str = "") -> Peer:
+        """A connection to that member, or from one that has not said its name yet."""
+        peer = Peer(self._broker.core, inbox, now_ns)
+        peer.state = PeerState(name=name)
+        self._dialing.discard(name)
+        self._peers.append(peer)
+        self.send(peer, self._hello())
+        if sum(not each.state.greeted for each in self._peers) > STRANGERS_MAX:
+            stranger = next(each for each in self._peers if not each.state.greeted)
+            self.refuse(stranger, "too many connections have not said who they are")
+            self.forget(stranger, now_ns)
+        return peer
+
+    def take_dials(self) -> list[str]:
+        """Whom to dial now."""
+        due = [
+            name
+            for name, at_ns in self._dial_at_ns.items()
+            if at_ns <= self._now_ns and name not in self._dialing and not self._has_link(name)
+        ]
+        self._dialing.update(due)
+        return due
+
+    def _has_link(self, name: str) -> bool:
+        return any(peer.state.name == name and not peer.closing for peer in self._peers)
+
+    def undialable(self, name: str, now_ns: int) -> None:
+        self._dialing.discard(name)
+        self._dial_at_ns[name] = now_ns + DIAL_AGAIN_NS
+
+    def close(self, peer: Peer) -> None:
+        peer.closed()
+
+    def forget(self, peer: Peer, now_ns: int) -> bool:
+        """The connection is over; says whether that is news."""
+        if peer not in self._peers:
+            return False
+        self._peers.remove(peer)
+        if not peer.closing:
+            peer.closed()
+        if peer.state.name in self._dial_at_ns:
+            self._dial_at_ns[peer.state.name] = now_ns + DIAL_AGAIN_NS
+        return True
+
+    def refuse(self, peer: Peer, why: str) -> None:
+        self._event("peer refused", {"peer": peer.state.name or "unknown", "why": why})
+        self.send(peer, Refusal(why))
+        self.close(peer)
+
+    # Words
+
+    def send(self, peer: Peer, word: Word) -> None:
+        peer.send_control(encode_word(word))
+
+    def word(self, peer: Peer, now_ns: int) -> Word | None:
+        """The next word of a member; None when it was not for others to see, or broke a rule."""
+        word = decode_word(peer.control.popleft())
+        if word is None:
+            self.refuse(peer, "what came is no word of this protocol")
+            return None
+        if not peer.state.greeted and not isinstance(word, Hello | Refusal):
+            self.refuse(peer, "the first word must be a greeting")
+            return None
+        if isinstance(word, Beat):
+            self._measure(peer.state, word, now_ns)
+        return word
+
+    def _measure(self, state: PeerState, beat: Beat, now_ns: int) -> None:
+        state.epoch, state.number = beat.epoch, beat.number
+        state.echo_ns, state.echo_heard_ns = beat.sent_ns, now_ns
+        if beat.echo_ns:
+            state.way_ns = max(0, now_ns - beat.echo_ns - beat.held_ns) // 2
+
+    def greet(self, peer: Peer, hello: Hello, contracts: str) -> bool:
+        """Whether the two can be of one group; if not, the other side is told why."""
+        names = [member.name for member in self.group.members]
+        if hello.protocol != PROTOCOL:
+            why = f"protocol {hello.protocol} is spoken there, {PROTOCOL} here: run the same version on both"
+        elif hello.group != self.group.name:
+            why = f"that is group {hello.group!r}, this is {self.group.name!r}"
+        elif hello.name not in names or hello.name == self.name:
+            why = f"{hello.name!r} is not another member of the group: {', '.join(names)}"
+        elif hello.contracts != contracts:
+            why = "the contract files differ: give every member the same"
+        else:
+            state: PeerState = peer.state
+            state.name, state.index = hello.name, names.index(hello.name)
+            state.epoch, state.number = hello.epoch, hello.number
+            return True
+        self.refuse(peer, why)
+        return False
+
+    def forget_followers(self) -> None:
+        for peer in self._peers:
+            peer.state.follows = False
+
+    # The time
+
+    @property
+    def next_ns(self) -> int | None:
+        linked = {peer.state.name for peer in self._peers}
+        times = [
+            at_ns
+            for name, at_ns in self._dial_at_ns.items()
+            if name not in self._dialing and name not in linked
+        ]
+        if self._peers:
+            times.append(self._beat_at_ns)
+        return min(times, default=None)
+
+    def look_around(self, beat: BeatFor, now_ns: int) -> None:
+        self._now_ns = now_ns
+        if now_ns >= self._beat_at_ns:
+            self.beat(beat, now_ns)
+
+    def beat(self, beat: BeatFor, now_ns: int) -> None:
+        self._beat_at_ns = now_ns + self.group.heartbeat_ns
+        for peer in self.greeted():
+            self.send(peer, beat(peer, now_ns))
+
+    def silent(self, now_ns: int) -> list[Peer]:
+        """Those of which nothing was heard for too long."""
+        return [
+            peer
+            for peer in self._peers
+            if now_ns - peer.heard_ns > (self.group.silence_ns if peer.state.greeted else GREETING_NS_MAX)
+        ]
+
+    def forgive(self, now_ns: int) -> None:
+        for peer in self._peers:
+            peer.heard_ns = max(peer.heard_ns, now_ns)

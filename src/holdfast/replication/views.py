@@ -1,0 +1,37 @@
+"""Views: who serves, and who takes over.
+
+Laws:
+- a member claims only numbers that leave its own index as the remainder by four: no view has two primaries
+- a number is claimed above every number its claimer has heard of: views only grow
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from holdfast.mqtt.conventions import ViewNote
+from holdfast.replication.group import MEMBERS_MAX, GroupConfig
+
+
+class View(Struct, frozen=True):
+    """`heirs` are the members that are up to date, in the order in which they take over."""
+
+    number: int = 0
+    primary: str = ""
+    heirs: tuple[str, ...] = ()
+
+
+def next_number(above: int, index: int) -> int:
+    """The smallest number above that which this member may claim."""
+    number = above - above % MEMBERS_MAX + index
+    return number if number > above else number + MEMBERS_MAX
+
+
+def may_claim(number: int, index: int) -> bool:
+    return number % MEMBERS_MAX == index
+
+
+def note_of(view: View, group: GroupConfig, teller: str) -> ViewNote:
+    """The view as clients are told it."""
+    names = (view.primary, *view.heirs) if view.primary else ()
+    return ViewNote(view.number, teller, tuple(group.member(name).place for name in names))
