@@ -32,6 +32,9 @@ FIELDS = {
     "queue_bytes_max": ("20_000_000", "nan"),
     "buffer_messages_max": ("20_000", "0x0"),
     "buffer_bytes_max": ("20_000_000", '""'),
+    "copies_per_topic_max": ("10", "0"),
+    "backup_bytes_max": ("20_000_000", "1.5"),
+    "state_log_max": ("5", "-5"),
     "slow_max": ('"0ms"', '"-1ms"'),
     "slice_jobs_max": ("1", "99999999999999999999"),
 }

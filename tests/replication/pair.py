@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests.broker.bench import MS, WALL_NS, book, contract
+
 from holdfast.broker.connection import Connection
 from holdfast.contract.model import ContractBook
 from holdfast.mqtt.codec import decode, encode, split
@@ -22,9 +24,9 @@ from holdfast.replication.group import GroupConfig, MemberConfig, Switches
 from holdfast.replication.member import Member
 from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
-from tests.broker.bench import MS, WALL_NS, book, contract
 
 NAMES = "abcd"
+AS_PUBLISHED = Switches()
 
 
 def group_of(size: int, **more: object) -> GroupConfig:
@@ -106,7 +108,7 @@ class Group:
         self,
         size: int = 2,
         contract_book: ContractBook | None = None,
-        switches: Switches = Switches(),
+        switches: Switches = AS_PUBLISHED,
         **more: object,
     ) -> None:
         self.now_ns = 1_000_000_000

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.replication.pair import Group
+
 from holdfast.replication.roles import Role
-from tests.replication.pair import MS, Group
 
 
 def payloads(client) -> list[bytes]:
@@ -34,8 +35,8 @@ def test_a_message_that_needs_it_is_copied_and_its_copy_discarded() -> None:
 
 def test_subscribers_of_a_crashed_primary_go_on_at_its_backup() -> None:
     group = Group()
-    subscriber, publisher = group.client("s"), group.client("p")
-    subscriber.subscribe("safe/+", qos=1)
+    group.client("p")
+    group.client("s").subscribe("safe/+", qos=1)
     there = group.client("s", "b", warm=True)
     group.crash("a")
     assert group.members["b"].role is Role.PRIMARY
@@ -43,3 +44,10 @@ def test_subscribers_of_a_crashed_primary_go_on_at_its_backup() -> None:
     again.publish("safe/1", b"after", qos=1)
     group.run()
     assert payloads(there) == [b"after"]
+
+
+def test_a_primary_that_says_goodbye_is_replaced_at_once() -> None:
+    group = Group()
+    group.members["a"].drain(group.now_ns)
+    group.run()
+    assert group.members["b"].role is Role.PRIMARY

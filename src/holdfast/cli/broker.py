@@ -23,6 +23,10 @@ def broker(
     contracts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Contracts and limits, in TOML.")
     ] = None,
+    group: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The group this broker is a member of, in TOML.")
+    ] = None,
+    member: Annotated[str | None, typer.Option(metavar="NAME", help="Which member of the group.")] = None,
     policy: Annotated[str, typer.Option(help="Order of dispatch: " + ", ".join(POLICY_NAMES) + ".")] = "edf",
     check_config: Annotated[
         bool,
@@ -37,7 +41,9 @@ def broker(
     waits and exits 0; SIGHUP reads the contracts again. A contract that
     cannot be kept is refused at the start: see holdfast plan.
     """
-    addresses, problems = parse_addresses(listen or ["127.0.0.1:1883"])
+    usual, problems = usual_address(group, member)
+    addresses, wrong = parse_addresses(listen or [usual])
+    problems += wrong
     if policy not in POLICY_NAMES:
         problems.append(Problem("--policy", f"{policy!r} is not one of {', '.join(POLICY_NAMES)}"))
     if check_config:
@@ -47,9 +53,24 @@ def broker(
         raise ConfigError("holdfast broker", problems)
     become_broker(
         BrokerOptions(
-            listen=addresses, contracts=None if contracts is None else str(contracts), policy=policy
+            listen=addresses,
+            contracts=None if contracts is None else str(contracts),
+            policy=policy,
+            group=None if group is None else str(group),
+            member=member,
         )
     )
+
+
+def usual_address(group: Path | None, member: str | None) -> tuple[str, list[Problem]]:
+    """Where to listen when nothing is said: where the group file says, if there is one."""
+    from holdfast.replication.group import load_group
+
+    if group is None and member is None:
+        return "127.0.0.1:1883", []
+    if group is None or member is None:
+        return "127.0.0.1:1883", [Problem("--group, --member", "a member of a group needs both")]
+    return load_group(group, member).member(member).mqtt, []
 
 
 def become_broker(options: BrokerOptions) -> None:

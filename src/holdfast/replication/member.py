@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from holdfast.broker.broker import Broker, Event, ignore
 from holdfast.broker.connection import Connection
+from holdfast.broker.core import Core
 from holdfast.broker.link import Inbox, Wire
 from holdfast.contract.model import ContractBook
 from holdfast.replication.buffer import BackupBuffer
@@ -109,6 +110,13 @@ class Member:
             messages_max=limits.buffer_messages_max,
             bytes_max=limits.buffer_bytes_max,
         )
+
+    @property
+    def core(self) -> Core:
+        return self.broker.core
+
+    def count_refusal(self, reason: int, text: str) -> None:
+        self.broker.count_refusal(reason, text)
 
     # Wires
 

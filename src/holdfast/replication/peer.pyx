@@ -31,7 +31,6 @@ cdef class Peer(Wire):
     def closed(self) -> None:
         """Nothing more is read or sent."""
         self.closing = True
-        self.buffer = None
         self.mark()
 
     def send_control(self, bytes body not None) -> None:

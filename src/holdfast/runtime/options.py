@@ -9,3 +9,8 @@ class BrokerOptions(Struct, frozen=True):
     listen: list[tuple[str, int]]
     contracts: str | None = None
     policy: str = "edf"
+    group: str | None = None
+    member: str | None = None
+    coordination: bool = True
+    selective: bool = True
+    copy_first: bool = False

@@ -12,7 +12,6 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,10 @@ from holdfast.broker.broker import Broker
 from holdfast.contract.model import ContractBook
 from holdfast.contract.plan import load_admitted
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.replication.group import Switches, load_group
+from holdfast.replication.member import Member
 from holdfast.runtime.log import log_event
+from holdfast.runtime.membership import Membership
 from holdfast.runtime.options import BrokerOptions
 from holdfast.runtime.server import Server
 
@@ -34,27 +36,44 @@ def serve(options: BrokerOptions) -> None:
     # What lives now lives to the end: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    uvloop.run(_serve(options.listen, contracts, book, options.policy))
+    uvloop.run(_serve(options, contracts, book))
 
 
-async def _serve(
-    listen: Sequence[tuple[str, int]], contracts: Path | None, book: ContractBook, policy: str
-) -> None:
+async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractBook) -> None:
     loop = asyncio.get_running_loop()
-    broker = Broker(
-        book, policy=policy, seed=secrets.randbits(64), now_ns=time.monotonic_ns(), event=log_event
-    )
-    server = Server(broker, loop)
+    host = make_broker(options, book)
+    broker = host.broker if isinstance(host, Member) else host
+    server = Server(host, loop)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload_contracts, broker, contracts)
-    for host, port in listen:
-        for address in await server.listen(host, port):
+    for name, port in options.listen:
+        for address in await server.listen(name, port):
             print(f"listening on mqtt://{show_address(*address)}", flush=True)
+    if isinstance(host, Member):
+        await Membership(host, server, host.group).start()
     await stop.wait()
     log_event("draining", {"connections": len(broker.connections)})
     await server.close()
+
+
+def make_broker(options: BrokerOptions, book: ContractBook) -> Broker | Member:
+    seed, now_ns = secrets.randbits(64), time.monotonic_ns()
+    if options.group is None or options.member is None:
+        return Broker(book, policy=options.policy, seed=seed, now_ns=now_ns, event=log_event)
+    switches = Switches(options.coordination, options.selective, options.copy_first)
+    group = load_group(options.group, options.member)
+    return Member(
+        book,
+        group,
+        options.member,
+        policy=options.policy,
+        seed=seed,
+        now_ns=now_ns,
+        event=log_event,
+        switches=switches,
+    )
 
 
 def reload_contracts(broker: Broker, contracts: Path | None) -> None:

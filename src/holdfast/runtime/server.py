@@ -11,11 +11,13 @@ import asyncio
 import gc
 import socket
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from holdfast.broker.broker import Broker
-from holdfast.broker.link import Inbox
+from holdfast.broker.link import Inbox, Wire
 from holdfast.errors import Unavailable
+from holdfast.replication.member import Member
 from holdfast.runtime.poller import Poller
 
 INBOX_BYTES = 32_768
@@ -24,14 +26,20 @@ FAREWELL_S = 5.0
 UNFINISHED_S = 0.05
 IDLE_S = 5.0
 
+Opener: TypeAlias = Callable[[Inbox, int], Wire | None]
+
 
 class Server:
-    """Drives one broker on one event loop."""
+    """Drives one broker, alone or a member of a group, on one event loop.
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+    `after_step` is called when a step is over: what a group needs besides sockets hangs on it."""
+
+    def __init__(self, broker: Broker | Member, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker
         self.loop = loop
-        self.poller = Poller(broker, Inbox(INBOX_BYTES))
+        self.inbox = Inbox(INBOX_BYTES)
+        self.poller = Poller(broker, self.inbox)
+        self.after_step: Callable[[], None] = lambda: None
         self._listeners: list[socket.socket] = []
         self._again = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -42,22 +50,22 @@ class Server:
         self._tidy_when_idle()
         self._plan_alarm()
 
-    async def listen(self, host: str, port: int) -> list[tuple[str, int]]:
-        """Opens a listener and returns the addresses it has."""
+    async def listen(self, host: str, port: int, opener: Opener | None = None) -> list[tuple[str, int]]:
+        """Opens a listener, for clients unless told otherwise, and returns the addresses it has."""
         addresses: list[tuple[str, int]] = []
         try:
             found = await self.loop.getaddrinfo(
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
             for family, _, _, _, address in dict.fromkeys(found):
-                addresses.append(self._listen_on(family, address))
+                addresses.append(self._listen_on(family, address, opener or self.broker.open))
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --listen."
             ) from error
         return addresses
 
-    def _listen_on(self, family: int, address: Any) -> tuple[str, int]:
+    def _listen_on(self, family: int, address: Any, opener: Opener) -> tuple[str, int]:
         listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -65,7 +73,7 @@ class Server:
         listener.bind(address)
         listener.listen(ACCEPT_BACKLOG)
         self._listeners.append(listener)
-        self.poller.listen(listener.fileno(), self.broker.open)
+        self.poller.listen(listener.fileno(), opener)
         host, port = listener.getsockname()[:2]
         return host, port
 
@@ -77,6 +85,7 @@ class Server:
         self.poller.flush()
         if more or self.broker.core.board.waiting:
             self._step_again()
+        self.after_step()
         self._plan_alarm()
 
     def _step_again(self) -> None:
