@@ -1,5 +1,7 @@
 """A client of a group while primaries come and go: whole conversations, in made-up time."""
 
+from itertools import pairwise
+
 from endpoint.bench import MS, A, B, Bench, C, pair, payloads, told, view
 from holdfast.contract.model import Contract
 from holdfast.endpoint import Connected, Ended, Redirected
@@ -292,7 +294,7 @@ def test_dials_are_spread_and_become_rare() -> None:
         bench.endpoint.failed(A, bench.now_ns)
         while not bench.dialled:
             bench.pass_time(MS)
-    waits = [after - before for before, after in zip(times, times[1:], strict=False)]
+    waits = [after - before for before, after in pairwise(times)]
     assert max(waits[:4]) < 200 * MS
     assert max(waits) > 2_000 * MS
     assert len(set(waits[-20:])) > 15
@@ -307,7 +309,7 @@ def test_a_silent_connection_is_dead() -> None:
     assert bench.endpoint.home is None
 
 
-# -- brokers that know no groups -------------------------------------------------------------------------------
+# -- brokers that know no groups -----------------------------------------------------------------------------
 
 
 def test_the_first_broker_that_answers_is_used_alone() -> None:

@@ -96,8 +96,8 @@ class Endpoint:
         self._hangups: list[Address] = []
         self._events: list[Event] = []
         for address in config.addresses:
-            self._add(address, "", now_ns)
-        self.turn(now_ns, 0)
+            self._add(address, "")
+        self._plan()
 
     # -- what the driver asks ------------------------------------------------------------------------------
 
@@ -189,9 +189,7 @@ class Endpoint:
     def _due(self, channel: Channel) -> None:
         match channel.phase:
             case Phase.IDLE:
-                channel.phase = Phase.DIALLING
-                channel.due_ns = None
-                self._dials.append(channel.address)
+                self._dial(channel)
             case Phase.OPEN:
                 self._hang_up(channel)
                 self._gone(channel, Unavailable(f"the broker at {channel} does not answer CONNECT"))
@@ -464,20 +462,25 @@ class Endpoint:
         names = {channel.name for channel in self._channels.values()}
         for place in note.places:
             if place.name not in names:
-                self._add((place.host, place.port), place.name, self._now_ns)
+                self._add((place.host, place.port), place.name)
 
     def _follow(self, reference: str | None) -> None:
         address = parse_reference(reference)
         if address is not None and address not in self._channels:
-            self._add(address, "", self._now_ns)
+            self._add(address, "")
 
-    def _add(self, address: Address, name: str, now_ns: int) -> None:
+    def _add(self, address: Address, name: str) -> None:
         if address in self._channels or len(self._channels) >= ADDRESSES_MAX:
             return
         backoff = Backoff(self._rng, self.config.backoff_ns_min, self.config.backoff_ns_max)
         channel = self._channels[address] = Channel(address, self._session, backoff)
         channel.name = name
-        channel.due_ns = now_ns
+        self._dial(channel)
+
+    def _dial(self, channel: Channel) -> None:
+        channel.phase = Phase.DIALLING
+        channel.due_ns = None
+        self._dials.append(channel.address)
 
     # -- failover ------------------------------------------------------------------------------------------
 

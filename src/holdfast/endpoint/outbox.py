@@ -52,7 +52,7 @@ class Outbox:
     # -- publishing ----------------------------------------------------------------------------------------
 
     def publish_many(self, messages: Sequence[Outgoing], created_ns: int | None) -> Ticket | None:
-        """Stamps them if `created_ns` is given. The ticket answers for all of them, if one has QoS above 0."""
+        """Stamps them if `created_ns` is given. The ticket answers for all; None if none is acknowledged."""
         asked = sum(message.qos > 0 for message in messages)
         if asked > self.room:
             raise Refused(

@@ -85,7 +85,7 @@ class Protocol:
         self._read = 0
         self._out = bytearray()
         self._unacknowledged: dict[int, int] = {}
-        # Of `session.unreleased`, those of this connection: an earlier one's may come again as another message.
+        # Of `session.unreleased`, those of this connection: others may come again as another message.
         self._recorded: set[int] = set()
 
     # -- asking --------------------------------------------------------------------------------------------

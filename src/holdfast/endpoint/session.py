@@ -24,7 +24,7 @@ DUP = 0x08
 
 
 class Pending:
-    """A request on its way. `awaits` is the type of its next answer; `order` and `record` are of a publication."""
+    """A request on its way, and the type of answer it `awaits`. `order` and `record` are of publications."""
 
     __slots__ = ("awaits", "order", "packet", "packet_id", "place", "record", "recorded", "ticket", "written")
 
