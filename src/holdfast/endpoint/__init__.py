@@ -3,7 +3,8 @@
 from holdfast.endpoint.config import Address, EndpointConfig
 from holdfast.endpoint.endpoint import Endpoint
 from holdfast.endpoint.events import Answered, Connected, Ended, Event, Lost, Redirected, Ticket, TurnedAway
-from holdfast.endpoint.messages import Message, Outgoing
+from holdfast.endpoint.messages import Message
+from holdfast.endpoint.outgoing import Outgoing
 
 __all__ = [
     "Address",

@@ -32,8 +32,9 @@ from holdfast.endpoint.events import (
 from holdfast.endpoint.failover import TABLE, Action, State
 from holdfast.endpoint.failover import Event as Happening
 from holdfast.endpoint.inbox import Inbox
-from holdfast.endpoint.messages import Message, Outgoing
+from holdfast.endpoint.messages import Message
 from holdfast.endpoint.outbox import Outbox
+from holdfast.endpoint.outgoing import Outgoing
 from holdfast.endpoint.protocol import REFUSAL, Done, Incoming
 from holdfast.endpoint.retention import Retention
 from holdfast.endpoint.session import Session
@@ -238,7 +239,7 @@ class Endpoint:
         return self.publish_many([message], stamp=stamp, now_ns=now_ns, wall_ns=wall_ns)
 
     def publish_many(
-        self, messages: Sequence[Outgoing], *, stamp: bool = True, now_ns: int, wall_ns: int
+        self, messages: list[Outgoing], *, stamp: bool = True, now_ns: int, wall_ns: int
     ) -> Ticket | None:
         """The ticket answers for all of them; None if all have QoS 0."""
         self._check_open()
@@ -329,6 +330,7 @@ class Endpoint:
         protocol = channel.protocol
         try:
             while channel.connected:
+                protocol.scan(self._inbox, channel.read_ns)
                 if self._inbox.full and channel is self._target and not all:
                     self._stalled = True
                     break

@@ -10,11 +10,11 @@ Laws:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.endpoint.events import Ticket
-from holdfast.endpoint.messages import Outgoing
+from holdfast.endpoint.outgoing import Outgoing
 from holdfast.endpoint.protocol import REFUSAL, Done, Protocol
 from holdfast.endpoint.retention import Record, Retention
 from holdfast.endpoint.session import VERSION, Pending, Session
@@ -51,28 +51,49 @@ class Outbox:
 
     # -- publishing ----------------------------------------------------------------------------------------
 
-    def publish_many(self, messages: Sequence[Outgoing], created_ns: int | None) -> Ticket | None:
+    def publish_many(self, messages: list[Outgoing], created_ns: int | None) -> Ticket | None:
         """Stamps them if `created_ns` is given. The ticket answers for all; None if none is acknowledged."""
+        place = self._publish_ordinary(messages, 0, created_ns)
+        if place == len(messages):
+            return None
         asked = sum(message.qos > 0 for message in messages)
-        if asked > self.room:
-            raise Refused(
-                Reason.QUOTA_EXCEEDED,
-                f"{len(self.session.pending)} messages and requests wait for their answers, "
-                f"{self._waiting_max} may: wait for some before {asked} more are published",
-            )
-        ticket = Ticket(f"publish to {messages[0].topic}", len(messages)) if asked else None
+        self._check_room(asked)
+        ticket = Ticket(f"publish to {messages[place].topic}", len(messages)) if asked else None
         if ticket is not None:
             ticket.left = asked
         try:
-            for place, message in enumerate(messages):
+            while place < len(messages):
+                message = messages[place]
                 if message.qos:
                     assert ticket is not None
                     self._publish_asking(message, created_ns, ticket, place)
                 else:
                     self._publish_plain(message, created_ns)
+                place = self._publish_ordinary(messages, place + 1, created_ns)
         finally:
             self.advance()
         return ticket
+
+    def _check_room(self, asked: int) -> None:
+        if asked > self.room:
+            raise Refused(
+                Reason.QUOTA_EXCEEDED,
+                f"{len(self.session.pending)} messages and requests wait for their answers, "
+                f"{self._waiting_max} may: wait for some before {asked} more are asked",
+            )
+
+    def _publish_ordinary(self, messages: list[Outgoing], start: int, created_ns: int | None) -> int:
+        """Writes what needs no thought from `start` on, and returns where it stopped."""
+        to = self._to
+        if to is None:
+            return start
+        stamp = created_ns is not None
+        data, place = self.retention.publish(
+            messages, start, created_ns or 0, stamp, to.takes_bytes_max, to.takes_retained
+        )
+        if data:
+            to.write(data)
+        return place
 
     def _publish_plain(self, message: Outgoing, created_ns: int | None) -> None:
         record = self.retention.record(message.topic)
@@ -110,10 +131,7 @@ class Outbox:
     # -- requests ------------------------------------------------------------------------------------------
 
     def ask(self, awaits: type[Packet], make: Callable[[int], Packet], ticket: Ticket | None) -> Pending:
-        if self.room <= 0:
-            raise Refused(
-                Reason.QUOTA_EXCEEDED, f"{self._waiting_max} messages and requests wait for their answers"
-            )
+        self._check_room(1)
         pending = self.session.ask(awaits, make, ticket)
         if self._to is not None:
             self._to.send(pending)
@@ -152,7 +170,6 @@ class Outbox:
             waiting.record.blocked = 0
         again = {waiting.order: waiting for waiting in self._unwritten if waiting.pending is None}
         for kept in self.retention.kept():
-            kept.written = True
             again[kept.order] = Waiting(kept.order, kept.record, kept.packet, None)
         for pending in list(self.session.pending.values()):
             if pending.awaits is Puback or pending.awaits is Pubrec:

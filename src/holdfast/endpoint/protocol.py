@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from holdfast.endpoint.inbox import Inbox
 from holdfast.endpoint.session import VERSION, Pending, Session
 from holdfast.errors import PeerError, Refused
 from holdfast.mqtt.codec import PACKET_BYTES_MAX, decode, encode, split
@@ -38,6 +39,8 @@ from holdfast.mqtt.reasons import Reason
 
 RECEIVE_MAX_DEFAULT = 65_535
 REFUSAL = 0x80
+HEADER_BYTES_MAX = 5
+PUBACK_SHORT = b"\x40\x02"
 
 Answer: TypeAlias = Puback | Pubrec | Suback | Unsuback
 
@@ -71,6 +74,16 @@ EXPECTED: dict[State, tuple[type[Packet], ...]] = {
 }  # fmt: skip
 
 
+def announced_bytes(header: bytes) -> int:
+    """How long the packet is that begins so; 0 if its length is not all there yet."""
+    length = 0
+    for place, byte in enumerate(header[1:]):
+        length |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return place + 2 + length
+    return 0
+
+
 class Protocol:
     """Feed it with `feed`, ask it with `next`, and send what `output` gives."""
 
@@ -81,8 +94,12 @@ class Protocol:
         self.quota = 0
         self._receive_max = RECEIVE_MAX_DEFAULT
         self._packet_bytes_max = PACKET_BYTES_MAX
-        self._input = bytearray()
+        self._input = b""
         self._read = 0
+        # Pieces of a packet that is not complete, how many bytes they are, and how many it needs at least.
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
+        self._needed = 0
         self._out = bytearray()
         self._unacknowledged: dict[int, int] = {}
         # Of `session.unreleased`, those of this connection: others may come again as another message.
@@ -97,17 +114,26 @@ class Protocol:
         self._put(packet)
         self.state = State.CONNECTING
 
+    @property
+    def takes_bytes_max(self) -> int:
+        """The longest packet that the broker takes."""
+        return self.granted.max_packet_size or PACKET_BYTES_MAX
+
+    @property
+    def takes_retained(self) -> bool:
+        return self.granted.retain_available is not False
+
     def check(self, size: int, qos: int, retain: bool) -> None:
         """Refuses a publication that the broker would not take."""
         best = self.granted.max_qos
         if best is not None and qos > best:
             raise Refused(Reason.QOS_NOT_SUPPORTED, f"the broker takes QoS {best} at most, not {qos}")
-        if retain and self.granted.retain_available is False:
+        if retain and not self.takes_retained:
             raise Refused(Reason.RETAIN_NOT_SUPPORTED, "the broker keeps no retained messages")
-        limit = self.granted.max_packet_size
-        if limit is not None and size > limit:
+        if size > self.takes_bytes_max:
             raise Refused(
-                Reason.PACKET_TOO_LARGE, f"the packet has {size} bytes; the broker takes {limit} at most"
+                Reason.PACKET_TOO_LARGE,
+                f"the packet has {size} bytes; the broker takes {self.takes_bytes_max} at most",
             )
 
     def send(self, pending: Pending) -> None:
@@ -126,11 +152,12 @@ class Protocol:
         """The message with this identifier has reached its user."""
         if self.state is not State.CONNECTED:
             return
-        qos = self._unacknowledged.pop(packet_id)
-        self._put(Puback(packet_id) if qos == 1 else Pubrec(packet_id))
-        if qos == 2:
-            self.session.unreleased.add(packet_id)
-            self._recorded.add(packet_id)
+        if self._unacknowledged.pop(packet_id) == 1:
+            self._out += PUBACK_SHORT + packet_id.to_bytes(2, "big")
+            return
+        self._put(Pubrec(packet_id))
+        self.session.unreleased.add(packet_id)
+        self._recorded.add(packet_id)
 
     def ping(self) -> None:
         self._put(Pingreq())
@@ -153,16 +180,42 @@ class Protocol:
     # -- answers and messages ------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
-        self._input += data
+        if self._read < len(self._input):
+            self._pieces.append(self._input[self._read :])
+            self._pieces_bytes += len(self._input) - self._read
+        self._read, self._input = 0, data
+        if self._pieces:
+            self._pieces.append(data)
+            self._pieces_bytes += len(data)
+            self._input = b""
+            if self._pieces_bytes >= self._needed:
+                self._input = b"".join(self._pieces)
+                self._pieces.clear()
+                self._pieces_bytes = 0
+
+    def scan(self, inbox: Inbox, wall_ns: int) -> None:
+        """Gives ordinary messages at the front straight to the inbox; `next` sees what is behind them."""
+        if self.state is State.CONNECTED:
+            self._read = inbox.scan(
+                self._input,
+                self._read,
+                wall_ns,
+                self,
+                self._unacknowledged,
+                self.session.unreleased,
+                self._receive_max - len(self._recorded),
+                self._packet_bytes_max,
+            )
 
     def next(self) -> Incoming | None:
         """The next packet for the user; None until more bytes come."""
         while self.state is not State.ENDED:
             found = split(self._input, self._read, self._packet_bytes_max)
             if found is None:
+                self._needed = announced_bytes(self._input[self._read : self._read + HEADER_BYTES_MAX])
                 break
             first_byte, start, end = found
-            packet = decode(first_byte, bytes(self._input[start:end]), VERSION)
+            packet = decode(first_byte, self._input[start:end], VERSION)
             self._read = end
             if not isinstance(packet, EXPECTED[self.state]):
                 raise PeerError(
@@ -172,9 +225,6 @@ class Protocol:
             result = self._handle(packet)
             if result is not None:
                 return result
-        if self._read:
-            del self._input[: self._read]
-            self._read = 0
         return None
 
     def _handle(self, packet: Packet) -> Incoming | None:
