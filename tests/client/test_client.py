@@ -29,6 +29,10 @@ StartBroker = Callable[..., BrokerProcess]
 WAIT_S = 20.0
 
 
+def at(port: int) -> str:
+    return f"127.0.0.1:{port}"
+
+
 def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, WAIT_S))
 
@@ -50,8 +54,8 @@ def test_what_is_published_arrives_stamped_and_in_order(broker: BrokerProcess, q
     async def test() -> None:
         topic = f"client/order/{qos}"
         async with (
-            await connect(port=broker.port) as subscriber,
-            await connect(port=broker.port) as publisher,
+            await connect(at(broker.port)) as subscriber,
+            await connect(at(broker.port)) as publisher,
         ):
             assert await subscriber.subscribe(topic, qos=2) == [2]
             payloads = [b"%d" % number for number in range(3000)]
@@ -70,7 +74,7 @@ def test_what_is_published_arrives_stamped_and_in_order(broker: BrokerProcess, q
 
 def test_properties_retain_and_no_stamp(broker: BrokerProcess) -> None:
     async def test() -> None:
-        async with await connect(port=broker.port, client_id="client-retain") as client:
+        async with await connect(at(broker.port), client_id="client-retain") as client:
             properties = Properties(content_type="text/plain", user=[("unit", "C")])
             await client.publish("client/retained", b"21", retain=True, properties=properties, stamp=False)
             await client.publish("client/retained-stamped", b"22", retain=True, properties=properties)
@@ -90,9 +94,9 @@ def test_properties_retain_and_no_stamp(broker: BrokerProcess) -> None:
 
 def test_a_will_is_left_behind_by_a_connection_that_breaks(broker: BrokerProcess) -> None:
     async def test() -> None:
-        async with await connect(port=broker.port) as watcher:
+        async with await connect(at(broker.port)) as watcher:
             await watcher.subscribe("client/will")
-            doomed = await connect(port=broker.port, will=Will("client/will", b"gone"))
+            doomed = await connect(at(broker.port), will=Will("client/will", b"gone"))
             await doomed.disconnect(Reason.DISCONNECT_WITH_WILL)
             assert [message.payload for message in await take(watcher, 1)] == [b"gone"]
 
@@ -103,16 +107,16 @@ def test_a_session_goes_on_where_it_was(broker: BrokerProcess) -> None:
     async def test() -> None:
         async def again(clean_start: bool) -> Client:
             return await connect(
-                port=broker.port,
+                at(broker.port),
                 client_id="client-session",
                 clean_start=clean_start,
-                properties=Properties(session_expiry=60),
+                session_expiry_s=60,
             )
 
         async with await again(True) as client:
             assert not client.session_present
             await client.subscribe("client/session", qos=1)
-        async with await connect(port=broker.port) as other:
+        async with await connect(at(broker.port)) as other:
             await other.publish("client/session", b"kept", qos=1)
         async with await again(False) as client:
             assert client.session_present
@@ -125,7 +129,7 @@ def test_a_requirement_that_cannot_be_kept_is_refused_with_the_reason(start_brok
     broker = start_broker("--contracts", str(FRAME), kind="holdfast")
 
     async def test() -> None:
-        async with await connect(port=broker.port) as client:
+        async with await connect(at(broker.port)) as client:
             assert await client.subscribe("plant/cat0/+", deadline_ns=20_000_000, loss_tolerance=0) == [0]
             with pytest.raises(Refused, match=r"implementation specific error \(0x83\).*at least 1ms") as no:
                 await client.subscribe("plant/cat0/+", deadline_ns=100_000)
@@ -136,8 +140,8 @@ def test_a_requirement_that_cannot_be_kept_is_refused_with_the_reason(start_brok
 
 def test_taken_over_means_told(broker: BrokerProcess) -> None:
     async def test() -> None:
-        first = await connect(port=broker.port, client_id="client-twice")
-        async with await connect(port=broker.port, client_id="client-twice"):
+        first = await connect(at(broker.port), client_id="client-twice")
+        async with await connect(at(broker.port), client_id="client-twice"):
             with pytest.raises(Refused, match="session taken over"):
                 await take(first, 1)
             with pytest.raises(Refused, match="session taken over"):
@@ -150,14 +154,14 @@ def test_taken_over_means_told(broker: BrokerProcess) -> None:
 def test_nobody_there_says_what_to_do() -> None:
     async def test() -> None:
         with pytest.raises(Unavailable, match=r"Connection refused. Start one with `holdfast broker`"):
-            await connect(port=free_port())
+            await connect(at(free_port()))
 
     run(test())
 
 
 def test_after_our_own_disconnect_the_messages_end(broker: BrokerProcess) -> None:
     async def test() -> None:
-        client = await connect(port=broker.port)
+        client = await connect(at(broker.port))
         await client.disconnect()
         assert [message async for message in client] == []
         with pytest.raises(Unavailable, match="closed by its user"):
@@ -225,7 +229,7 @@ def test_a_full_queue_stops_reading_and_nothing_is_lost() -> None:
         assert isinstance(await broker.packet(), Disconnect)
 
     async def use(port: int) -> None:
-        async with await connect(port=port, queue_max=queue_max) as client:
+        async with await connect(at(port), queue_max=queue_max) as client:
             while client.waiting < queue_max:
                 await asyncio.sleep(0)
             for number in range(count):
@@ -253,7 +257,7 @@ def test_no_more_on_the_way_than_the_broker_takes() -> None:
             broker.send(Puback(packet.packet_id, Reason.NO_MATCHING_SUBSCRIBERS))
 
     async def use(port: int) -> None:
-        client = await connect(port=port)
+        client = await connect(at(port))
         reasons = await client.publish_many(Outgoing("a", b"x", 1) for _ in range(total))
         assert reasons == [Reason.SUCCESS] * 48 + [Reason.NO_MATCHING_SUBSCRIBERS] * 2
         await client.disconnect()
@@ -274,7 +278,7 @@ def test_refusals_carry_name_code_and_words() -> None:
                 broker.send(Suback(packet.packet_id, [0, Reason.NOT_AUTHORIZED], words))  # type: ignore[union-attr]
 
     async def use(port: int) -> None:
-        client = await connect(port=port)
+        client = await connect(at(port))
         with pytest.raises(Refused, match=r"refused to publish to a: quota exceeded \(0x97\): too much"):
             await client.publish("a", b"x", qos=1)
         with pytest.raises(Refused, match=r"refused to subscribe to y: not authorized \(0x87\): too much"):
@@ -291,7 +295,7 @@ def test_refused_at_the_door() -> None:
 
     async def use(port: int) -> None:
         with pytest.raises(Refused, match=r"banned \(0x8A\): not today"):
-            await connect(port=port)
+            await connect(at(port))
 
     with_fake(serve, use)
 
@@ -304,7 +308,7 @@ def test_what_is_no_broker_is_unavailable(answer: bytes) -> None:
 
     async def use(port: int) -> None:
         with pytest.raises(Unavailable):
-            await connect(port=port, connect_s_max=0.5)
+            await connect(at(port), connect_s_max=0.5)
 
     with_fake(serve, use)
 
@@ -316,7 +320,7 @@ def test_a_lost_connection_ends_every_wait() -> None:
         await broker.packet()
 
     async def use(port: int) -> None:
-        client = await connect(port=port)
+        client = await connect(at(port), outage_s_max=0)
         with pytest.raises(Unavailable, match="closed the connection"):
             await client.publish("a", b"x", qos=1)
         assert (await anext(client)).payload == b"last"
@@ -337,7 +341,7 @@ def test_an_answer_behind_a_full_queue_is_said_to_be_so() -> None:
         await broker.packet()
 
     async def use(port: int) -> None:
-        client = await connect(port=port, queue_max=5, answer_s_max=0.2)
+        client = await connect(at(port), queue_max=5, answer_s_max=0.2)
         with pytest.raises(Unavailable, match="queue of messages is full"):
             await client.publish("b", b"x", qos=1)
         assert len(await take(client, 10)) == 10
@@ -355,7 +359,7 @@ def test_a_broker_that_falls_silent_is_given_up() -> None:
             await broker.packet()
 
     async def use(port: int) -> None:
-        client = await connect(port=port, keep_alive_s=1)
+        client = await connect(at(port), keep_alive_s=1, outage_s_max=0)
         with pytest.raises(Unavailable, match="does not answer any more"):
             await anext(client)
         await client.disconnect()

@@ -21,18 +21,24 @@ if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.contract.model import Contract
 
+OUTAGE_S_MAX = 30.0
 VERSION_NAMES = ("5", "50", "mqttv5", "mqttv50")
 
-Host = Annotated[str, typer.Option("-h", "--host", metavar="HOST", help="The broker's host.")]
+Host = Annotated[
+    str,
+    typer.Option(
+        *("-h", "--host"),
+        metavar="HOST",
+        help="The broker's host; of a group host:port,host:port.",
+    ),
+]
 Port = Annotated[
     int, typer.Option("-p", "--port", metavar="PORT", min=1, max=65535, help="The broker's port.")
 ]
 Qos = Annotated[int, typer.Option("-q", "--qos", metavar="QOS", min=0, max=2, help="0, 1 or 2.")]
 ClientId = Annotated[
     str,
-    typer.Option(
-        "-i", "--id", metavar="ID", help="Client identifier; the broker chooses one if none is given."
-    ),
+    typer.Option("-i", "--id", metavar="ID", help="Client identifier; one is drawn if none is given."),
 ]
 Username = Annotated[str | None, typer.Option("-u", "--username", metavar="NAME")]
 Password = Annotated[str | None, typer.Option("-P", "--pw", "--password", metavar="SECRET")]
@@ -97,11 +103,13 @@ def check_names(command: str, option: str, names: list[str], validate: Callable[
 async def connect_with(
     host: str, port: int, client_id: str, username: str | None, password: str | None, keep_alive_s: int
 ) -> Client:
+    """Of a group, the client outlives a broker; one broker alone is all there is."""
     from holdfast.client import connect
 
+    addresses = [(each.strip() if ":" in each else f"{each.strip()}:{port}") for each in host.split(",")]
     return await connect(
-        host,
-        port,
+        *addresses,
+        outage_s_max=OUTAGE_S_MAX if len(addresses) > 1 else 0.0,
         client_id=client_id,
         username=username,
         password=None if password is None else password.encode(),

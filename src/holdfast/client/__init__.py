@@ -1,6 +1,6 @@
 """The asyncio client: `connect`, and the messages that go in and come out."""
 
-from holdfast.client.client import Client, connect
-from holdfast.client.messages import Message, Outgoing
+from holdfast.client.client import Client, Failovers, connect
+from holdfast.endpoint import Message, Outgoing
 
-__all__ = ["Client", "Message", "Outgoing", "connect"]
+__all__ = ["Client", "Failovers", "Message", "Outgoing", "connect"]

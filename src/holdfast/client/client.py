@@ -1,10 +1,10 @@
-"""An MQTT 5 client on asyncio.
+"""An MQTT 5 client on asyncio, of a group of brokers or of any one.
 
 Laws:
 - nothing is lost in silence: when `queue_max` messages wait for their user, nothing more is read from the
   socket, and the broker sees a slow subscriber
 - a QoS 1 or 2 message is acknowledged when its user takes it, not when it is read
-- every request ends: with its answer, with Refused, or with Unavailable when the connection is lost
+- every request ends: with its answer, with Refused, or with Unavailable when no broker is left to answer
 
 A user that publishes with QoS 1 or 2, or subscribes, while its own queue is full waits for an answer behind
 messages that nobody takes: after `answer_s_max` it is told so. Take messages in one task, ask in another.
@@ -13,59 +13,62 @@ messages that nobody takes: after `answer_s_max` it is told so. Take messages in
 from __future__ import annotations
 
 import asyncio
-import copy
-import os
+import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
-from holdfast.client.link import Link
-from holdfast.client.messages import Message, Outgoing
-from holdfast.client.protocol import REFUSAL, Answer, Incoming, Protocol, State
-from holdfast.errors import HoldfastError, PeerError, Refused, Unavailable
-from holdfast.mqtt.conventions import (
-    DEADLINE_PROPERTY,
-    LOSS_PROPERTY,
-    find_stamp,
-    format_stamp,
-    publisher_name,
+from msgspec import Struct
+
+from holdfast.client.driver import Driver
+from holdfast.contract.model import Contract
+from holdfast.endpoint import (
+    Address,
+    Answered,
+    Connected,
+    Ended,
+    Endpoint,
+    EndpointConfig,
+    Event,
+    Lost,
+    Message,
+    Outgoing,
+    Redirected,
+    Ticket,
+    TurnedAway,
 )
-from holdfast.mqtt.packets import (
-    Connack,
-    Connect,
-    Disconnect,
-    Pingresp,
-    Properties,
-    Publish,
-    Suback,
-    Subscription,
-    Unsuback,
-    Will,
-)
+from holdfast.endpoint.protocol import REFUSAL
+from holdfast.endpoint.words import PORT_DEFAULT, parse_address, refusal
+from holdfast.errors import HoldfastError, Refused, Unavailable
+from holdfast.mqtt.conventions import ViewNote
+from holdfast.mqtt.packets import Properties, Subscription, Will
 from holdfast.mqtt.reasons import Reason
-from holdfast.units import format_duration
 
 HOST_DEFAULT = "127.0.0.1"
-PORT_DEFAULT = 1883
 KEEP_ALIVE_S_DEFAULT = 60
 RECEIVE_MAX_DEFAULT = 1024
 QUEUE_MAX_DEFAULT = 4096
+SESSION_EXPIRY_S_DEFAULT = 60
 CONNECT_S_MAX = 10.0
 ANSWER_S_MAX = 30.0
-WRITE_BYTES_MAX = 65_536
-INCARNATION_BYTES = 4
+OUTAGE_S_MAX = 30.0
+BATCH_MAX = 1000
+TOKEN_BYTES = 4
+FAILOVERS_MAX = 1000
 
-T = TypeVar("T")
-_NO_PROPERTIES = Properties()
+
+class Failovers(Struct, frozen=True):
+    """How often this client was moved to another primary, and how long each of the last took it."""
+
+    count: int
+    durations_ns: tuple[int, ...]
 
 
 async def connect(
-    host: str = HOST_DEFAULT,
-    port: int = PORT_DEFAULT,
-    *,
+    *addresses: str | Address,
     client_id: str = "",
     clean_start: bool = True,
     keep_alive_s: int = KEEP_ALIVE_S_DEFAULT,
@@ -73,70 +76,84 @@ async def connect(
     password: bytes | None = None,
     will: Will | None = None,
     properties: Properties | None = None,
+    session_expiry_s: int | None = None,
     receive_max: int = RECEIVE_MAX_DEFAULT,
     queue_max: int = QUEUE_MAX_DEFAULT,
     connect_s_max: float = CONNECT_S_MAX,
     answer_s_max: float = ANSWER_S_MAX,
+    outage_s_max: float = OUTAGE_S_MAX,
 ) -> Client:
-    """A connected client, for `async with await connect():`. Without `client_id` the broker chooses one."""
-    properties = properties or Properties()
-    properties.receive_max = receive_max
-    packet = Connect(
+    """A connected client, for `async with await connect("host:port", "host:port"):`.
+
+    The addresses are of the members of one group, or of brokers any of which will do; several may stand in
+    one text, with commas between. Without `client_id` one is drawn. The session outlives its connections for
+    a minute, and ends with `disconnect`; with `session_expiry_s` it outlives `disconnect` too. After
+    `outage_s_max` without a broker the client ends with Unavailable.
+    """
+    config = EndpointConfig(
+        addresses=parse_addresses(addresses),
         client_id=client_id,
         clean_start=clean_start,
-        keep_alive=keep_alive_s,
+        keep_alive_s=keep_alive_s,
         username=username,
         password=password,
         will=will,
-        properties=properties,
+        properties=properties or Properties(),
+        session_expiry_s=SESSION_EXPIRY_S_DEFAULT if session_expiry_s is None else session_expiry_s,
+        ends_session=session_expiry_s is None,
+        receive_max=receive_max,
+        queue_max=queue_max,
+        answer_ns_max=int(connect_s_max * 1e9),
+        outage_ns_max=int(outage_s_max * 1e9),
     )
-    client = Client(f"{host}:{port}", packet, queue_max=queue_max, answer_s_max=answer_s_max)
-    loop = asyncio.get_running_loop()
+    client = Client(config, connect_s_max=connect_s_max, answer_s_max=answer_s_max)
     try:
         async with asyncio.timeout(connect_s_max):
-            await loop.create_connection(lambda: client._link, host, port)
-            await client._introduce(packet)
+            await client._begin()
     except TimeoutError:
         raise Unavailable(
-            f"no MQTT answer from {host}:{port} within {connect_s_max:g} s: is that an MQTT broker?"
+            f"no MQTT answer from {client._names()} within {connect_s_max:g} s: is that an MQTT broker?"
         ) from None
-    except OSError as error:
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        raise Unavailable(
-            f"cannot reach a broker at {host}:{port}: {why}. "
-            "Start one with `holdfast broker`, or say where it is."
-        ) from error
     finally:
-        if client._protocol.state is not State.CONNECTED:
-            client._abort()
+        if not client._connected.done() or client._connected.exception() is not None:
+            await client.disconnect()
     return client
 
 
-class Client:
-    """One connection; comes from `connect`. Iterate over it to take its messages."""
+def parse_addresses(addresses: Iterable[str | Address]) -> tuple[Address, ...]:
+    """Each once, in the order given."""
+    found: dict[Address, None] = {}
+    for each in addresses:
+        if isinstance(each, str):
+            for text in each.removeprefix("mqtt://").split(","):
+                found[parse_address(text.strip())] = None
+        else:
+            found[each] = None
+    return tuple(found) or ((HOST_DEFAULT, PORT_DEFAULT),)
 
-    def __init__(self, address: str, packet: Connect, *, queue_max: int, answer_s_max: float) -> None:
-        self.address = address
-        self.client_id = packet.client_id
+
+class Client:
+    """Comes from `connect`. Iterate over it to take its messages."""
+
+    def __init__(self, config: EndpointConfig, *, connect_s_max: float, answer_s_max: float) -> None:
         self.session_present = False
-        self._protocol = Protocol()
-        self._link = Link(self._read, self._lost)
-        self._flush_planned = False
-        self._queue_max = queue_max
+        self._endpoint = Endpoint(
+            config,
+            token=secrets.token_hex(TOKEN_BYTES),
+            rng=random.Random(),
+            now_ns=time.monotonic_ns(),
+        )
+        self._driver = Driver(self._endpoint, self._happened, self._notice, connect_s_max)
         self._answer_s_max = answer_s_max
-        self._keep_alive_s = packet.keep_alive
-        self._incarnation = secrets.token_hex(INCARNATION_BYTES)
-        self._sequences: dict[str, int] = {}
-        self._arrived: deque[tuple[Publish, int]] = deque()
-        self._answers: dict[int, asyncio.Future[Answer]] = {}
-        self._connack: asyncio.Future[Connack] = asyncio.get_running_loop().create_future()
-        # Set whenever something changed that somebody may wait for: a message, quota, the end.
+        self._answers: dict[Ticket, asyncio.Future[None]] = {}
+        self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turned_away: HoldfastError | None = None
+        # Set whenever something changed that somebody may wait for: a message, room, the end.
         self._changed = asyncio.Event()
         self._error: HoldfastError | None = None
         self._ended = False
-        self._read_ns = 0
-        self._pinger: asyncio.TimerHandle | None = None
-        self._ping_unanswered = False
+        self._moves = 0
+        self._durations_ns: deque[int] = deque(maxlen=FAILOVERS_MAX)
 
     async def __aenter__(self) -> Self:
         return self
@@ -146,27 +163,64 @@ class Client:
     ) -> None:
         await self.disconnect()
 
+    # -- what it knows -------------------------------------------------------------------------------------
+
+    @property
+    def client_id(self) -> str:
+        return self._endpoint.client_id
+
+    @property
+    def address(self) -> str:
+        """The broker that serves us; empty while none does."""
+        home = self._endpoint.home
+        return "" if home is None else f"{home[0]}:{home[1]}"
+
+    @property
+    def view(self) -> ViewNote | None:
+        """The newest view we know; None at a broker that knows no groups."""
+        return self._endpoint.view
+
+    @property
+    def failovers(self) -> Failovers:
+        return Failovers(self._moves, tuple(self._durations_ns))
+
     @property
     def granted(self) -> Properties:
         """What the broker said of itself in CONNACK."""
-        return self._protocol.granted
+        return self._endpoint.granted
 
     @property
     def publisher(self) -> str:
         """Who the stamps of this client say that it is."""
-        return publisher_name(self.client_id, self._incarnation)
+        return self._endpoint.publisher
 
     @property
     def sequences(self) -> Mapping[str, int]:
         """The last sequence number of every topic that was published with a stamp."""
-        return self._sequences
+        return self._endpoint.sequences
 
     @property
     def waiting(self) -> int:
         """Messages that have arrived and are not taken yet."""
-        return len(self._arrived)
+        return self._endpoint.waiting
+
+    @property
+    def unsent(self) -> int:
+        """QoS 0 messages that were published while no broker was there, beyond what is retained."""
+        return self._endpoint.unsent
+
+    @property
+    def duplicates(self) -> int:
+        """Messages that came again, or too late for their order, and were not given out."""
+        return self._endpoint.duplicates
 
     # -- publishing ----------------------------------------------------------------------------------------
+
+    def declare(self, *contracts: Contract) -> None:
+        """The last `retention` messages of every topic under a contract are kept, to be sent again."""
+        for contract in contracts:
+            for topic_filter in contract.topics:
+                self._endpoint.declare(topic_filter, contract)
 
     async def publish(
         self,
@@ -179,67 +233,53 @@ class Client:
         stamp: bool = True,
     ) -> int:
         """Publishes one message; for QoS 1 and 2 returns the broker's reason code when it has answered."""
-        message = Outgoing(topic, payload, qos, retain, properties or Properties())
+        message = Outgoing(topic, payload, qos, retain, properties)
         return (await self.publish_many([message], stamp=stamp))[0]
 
     async def publish_many(self, messages: Iterable[Outgoing], *, stamp: bool = True) -> list[int]:
         """Publishes in as few writes as possible; returns a reason code for each message, 0 for QoS 0."""
-        sent: list[tuple[str, asyncio.Future[Answer] | None]] = []
-        for message in messages:
-            self._check_open()
-            if message.qos and self._protocol.quota == 0:
-                self._flush()
-                await self._wait_answer(self._quota(), f"publish to {message.topic}")
-            sent.append((message.topic, self._publish(message, stamp)))
-            if self._protocol.waiting_bytes >= WRITE_BYTES_MAX:
-                self._flush()
-                await self._link.writable()
-        self._flush()
-        await self._link.writable()
-        return await self._publish_answers(sent)
+        batch = messages if isinstance(messages, list) else list(messages)
+        if len(batch) <= BATCH_MAX:
+            return await self._answer(batch, await self._publish(batch, stamp))
+        parts = [batch[start : start + BATCH_MAX] for start in range(0, len(batch), BATCH_MAX)]
+        tickets = [await self._publish(part, stamp) for part in parts]
+        answers = [await self._answer(part, each) for part, each in zip(parts, tickets, strict=True)]
+        return [reason for reasons in answers for reason in reasons]
 
-    def _publish(self, message: Outgoing, stamp: bool) -> asyncio.Future[Answer] | None:
-        properties = self._stamped(message) if stamp else message.properties
-        packet_id = self._protocol.publish(
-            message.topic, message.payload, qos=message.qos, retain=message.retain, properties=properties
-        )
-        if stamp:
-            self._sequences[message.topic] = self._sequences.get(message.topic, 0) + 1
-        return self._expect(packet_id) if packet_id else None
+    async def _publish(self, batch: list[Outgoing], stamp: bool) -> Ticket | None:
+        if self._endpoint.room < BATCH_MAX:
+            asked = sum(message.qos > 0 for message in batch)
+            await self._wait_room(asked, f"publish to {batch[0].topic}")
+        try:
+            ticket = self._endpoint.publish_many(
+                batch, stamp=stamp, now_ns=time.monotonic_ns(), wall_ns=time.time_ns()
+            )
+        finally:
+            self._driver.flush()
+        target = self._driver.target
+        if target is not None and target.congested:
+            await target.writable()
+        return ticket
 
-    def _stamped(self, message: Outgoing) -> Properties:
-        sequence = self._sequences.get(message.topic, 0) + 1
-        property = format_stamp(time.time_ns(), sequence, self.publisher)
-        if message.properties == _NO_PROPERTIES:
-            return Properties(user=[property])
-        properties = copy.copy(message.properties)
-        properties.user = [*properties.user, property]
-        return properties
+    async def _wait_room(self, asked: int, what: str) -> None:
+        async def room() -> None:
+            while self._endpoint.room < asked:
+                self._check_open()
+                self._changed.clear()
+                await self._changed.wait()
 
-    async def _publish_answers(self, sent: Sequence[tuple[str, asyncio.Future[Answer] | None]]) -> list[int]:
-        reasons: list[int] = []
-        refusals: list[tuple[str, Answer]] = []
-        for topic, future in sent:
-            if future is None:
-                reasons.append(Reason.SUCCESS)
-                continue
-            answer = await self._wait_answer(future, f"publish to {topic}")
-            reason = _reasons_of(answer)[0]
-            reasons.append(reason)
-            if reason >= REFUSAL:
-                refusals.append((topic, answer))
-        if refusals:
-            topic, answer = refusals[0]
-            many = f" ({len(refusals)} of {len(sent)} messages)" if len(sent) > 1 else ""
-            reason = _reasons_of(answer)[0]
-            raise refusal(f"publish to {topic}{many}", reason, answer.properties.reason_string)
-        return reasons
+        await self._within(room(), what)
 
-    async def _quota(self) -> None:
-        while self._protocol.quota == 0:
-            self._check_open()
-            self._changed.clear()
-            await self._changed.wait()
+    async def _answer(self, batch: Sequence[Outgoing], ticket: Ticket | None) -> list[int]:
+        if ticket is None:
+            return [Reason.SUCCESS] * len(batch)
+        await self._done(ticket)
+        if ticket.refused_at is not None:
+            topic, reason = batch[ticket.refused_at].topic, ticket.reasons[ticket.refused_at]
+            refusals = sum(each >= REFUSAL for each in ticket.reasons)
+            many = f" ({refusals} of {len(batch)} messages)" if len(batch) > 1 else ""
+            raise refusal(f"publish to {topic}{many}", reason, ticket.words)
+        return ticket.reasons
 
     # -- subscribing ---------------------------------------------------------------------------------------
 
@@ -249,39 +289,38 @@ class Client:
         qos: int = 0,
         deadline_ns: int | None = None,
         loss_tolerance: int | str | None = None,
+        depth: int | None = None,
         properties: Properties | None = None,
     ) -> list[int]:
         """Subscribes to all or raises Refused; returns the QoS that was granted to each.
 
-        `deadline_ns` and `loss_tolerance` (a number or "unlimited") are required of every topic that matches.
+        `deadline_ns` and `loss_tolerance` (a number or "unlimited") are required of every topic that matches;
+        `depth` is how many members of the group must know of it before they answer.
         """
-        self._check_open()
-        wanted = [Subscription(each, qos) if isinstance(each, str) else each for each in subscriptions]
-        asked = copy.copy(properties or Properties())
-        if deadline_ns is not None:
-            asked.user = [*asked.user, (DEADLINE_PROPERTY, format_duration(deadline_ns))]
-        if loss_tolerance is not None:
-            asked.user = [*asked.user, (LOSS_PROPERTY, str(loss_tolerance))]
-        future = self._expect(self._protocol.subscribe(wanted, asked))
-        self._flush()
-        filters = ", ".join(each.filter for each in wanted)
-        answer = await self._wait_answer(future, f"subscribe to {filters}")
-        return self._granted_or_refused(answer, [each.filter for each in wanted], "subscribe to")
+        filters = [each if isinstance(each, str) else each.filter for each in subscriptions]
+        ticket = self._endpoint.subscribe(
+            subscriptions,
+            qos=qos,
+            deadline_ns=deadline_ns,
+            loss_tolerance=loss_tolerance,
+            depth=depth,
+            properties=properties,
+            now_ns=time.monotonic_ns(),
+        )
+        return await self._granted_or_refused(ticket, filters, "subscribe to")
 
     async def unsubscribe(self, *filters: str) -> list[int]:
-        self._check_open()
-        future = self._expect(self._protocol.unsubscribe(filters, Properties()))
-        self._flush()
-        answer = await self._wait_answer(future, f"unsubscribe from {', '.join(filters)}")
-        return self._granted_or_refused(answer, filters, "unsubscribe from")
+        ticket = self._endpoint.unsubscribe(filters, now_ns=time.monotonic_ns())
+        return await self._granted_or_refused(ticket, filters, "unsubscribe from")
 
-    def _granted_or_refused(self, answer: Answer, filters: Sequence[str], what: str) -> list[int]:
-        reasons = _reasons_of(answer)
-        refused = [place for place, reason in enumerate(reasons) if reason >= REFUSAL]
+    async def _granted_or_refused(self, ticket: Ticket, filters: Sequence[str], what: str) -> list[int]:
+        self._driver.flush()
+        await self._done(ticket)
+        refused = [place for place, reason in enumerate(ticket.reasons) if reason >= REFUSAL]
         if refused:
             names = ", ".join(filters[place] for place in refused)
-            raise refusal(f"{what} {names}", reasons[refused[0]], answer.properties.reason_string)
-        return reasons
+            raise refusal(f"{what} {names}", ticket.reasons[refused[0]], ticket.words)
+        return ticket.reasons
 
     # -- messages ------------------------------------------------------------------------------------------
 
@@ -289,191 +328,119 @@ class Client:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message; the end after `disconnect`, the error after a lost connection."""
-        while not self._arrived:
-            if self._error is not None:
-                raise self._error
-            if self._ended:
-                raise StopAsyncIteration
-            self._changed.clear()
-            await self._changed.wait()
-        packet, arrived_ns = self._arrived.popleft()
-        if packet.qos and not self._ended:
-            self._protocol.acknowledge(packet.packet_id)
-            self._flush_soon()
-        if self._link.reading_paused and len(self._arrived) <= self._queue_max // 2:
-            self._link.start_reading()
-            self._work()
-        return Message(
-            topic=packet.topic,
-            payload=packet.payload,
-            qos=packet.qos,
-            retain=packet.retain,
-            dup=packet.dup,
-            properties=packet.properties,
-            arrived_ns=arrived_ns,
-            stamp=find_stamp(packet.properties.user),
-        )
+        """The next message; the end after `disconnect`, the error when no broker is left."""
+        while True:
+            message = self._endpoint.take_message()
+            if message is not None:
+                if message.qos:
+                    self._driver.flush_soon()
+                if self._driver.reading_paused:
+                    self._driver.read_on()
+                return message
+            await self._more()
 
-    # -- the connection ------------------------------------------------------------------------------------
+    async def batches(self) -> AsyncIterator[list[Message]]:
+        """The messages in lists, all that have come each time: cheaper than one by one."""
+        while True:
+            messages = self._endpoint.take_messages()
+            if messages:
+                self._driver.flush_soon()
+                if self._driver.reading_paused:
+                    self._driver.read_on()
+                yield messages
+                continue
+            try:
+                await self._more()
+            except StopAsyncIteration:
+                return
+
+    async def _more(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._ended:
+            raise StopAsyncIteration
+        self._changed.clear()
+        await self._changed.wait()
+
+    # -- the connections -----------------------------------------------------------------------------------
 
     async def disconnect(self, reason: int = Reason.NORMAL_DISCONNECTION) -> None:
         """Says goodbye and closes; messages that were not taken stay takeable, unacknowledged."""
-        if not self._ended:
-            self._protocol.disconnect(reason)
-            self._flush()
-            self._end(None)
-        await self._link.closed()
+        self._endpoint.close(time.monotonic_ns(), reason)
+        self._driver.perform()
+        await self._driver.closed()
 
-    async def _introduce(self, packet: Connect) -> None:
-        self._protocol.connect(packet)
-        self._flush()
-        connack = await self._connack
-        if connack.reason >= REFUSAL:
-            raise refusal("let us in", connack.reason, connack.properties.reason_string)
-        self.session_present = connack.session_present
-        self.client_id = connack.properties.assigned_client_id or self.client_id
-        server_keep_alive = connack.properties.server_keep_alive
-        if server_keep_alive is not None:
-            self._keep_alive_s = server_keep_alive
-        self._plan_ping()
+    async def _begin(self) -> None:
+        self._driver.perform()
+        await self._connected
 
-    def _read(self, data: bytes) -> None:
-        self._read_ns = time.time_ns()
-        self._protocol.feed(data)
-        self._work()
+    def _notice(self) -> None:
+        """Something came or went; the first attempt is over when nobody is left to answer it."""
+        self._changed.set()
+        if not self._connected.done() and not self._driver.busy:
+            self._connected.set_exception(self._turned_away or self._unreachable())
 
-    def _work(self) -> None:
-        """Takes packets out of what was read until the queue is full or nothing is left."""
-        try:
-            while len(self._arrived) < self._queue_max:
-                packet = self._protocol.next()
-                if packet is None:
-                    break
-                self._take(packet)
-            else:
-                self._link.stop_reading()
-        except PeerError as error:
-            self._protocol.disconnect(error.reason)
-            self._end(Unavailable(f"the broker at {self.address} broke the protocol: {error.text}"))
-        self._flush()
+    def _unreachable(self) -> Unavailable:
+        whys = dict.fromkeys(self._driver.failures.values())
+        return Unavailable(
+            f"cannot reach a broker at {self._names()}: {'; '.join(whys)}. "
+            "Start one with `holdfast broker`, or say where it is."
+        )
 
-    def _take(self, packet: Incoming) -> None:
-        match packet:
-            case Publish():
-                self._arrived.append((packet, self._read_ns))
-                self._changed.set()
-            case Connack():
-                if not self._connack.done():
-                    self._connack.set_result(packet)
-            case Disconnect():
-                why = described(packet.reason, packet.properties.reason_string)
-                self._end(Refused(packet.reason, f"the broker at {self.address} ended the connection: {why}"))
-            case Pingresp():
-                self._ping_unanswered = False
-            case _:
-                future = self._answers.pop(packet.packet_id, None)
+    def _names(self) -> str:
+        return ", ".join(f"{host}:{port}" for host, port in self._endpoint.config.addresses)
+
+    def _happened(self, event: Event) -> None:
+        match event:
+            case Answered():
+                future = self._answers.pop(event.ticket, None)
                 if future is not None and not future.done():
-                    future.set_result(packet)
-                self._changed.set()
-
-    def _lost(self, error: Exception | None) -> None:
-        why = f": {error}" if error else ""
-        self._end(Unavailable(f"the broker at {self.address} closed the connection{why}"))
+                    future.set_result(None)
+            case Connected():
+                if not self._connected.done():
+                    self.session_present = event.session_present
+                    self._connected.set_result(None)
+            case Redirected():
+                self._moves += 1
+                self._durations_ns.append(event.ns)
+            case Lost():
+                self._turned_away = self._turned_away or Unavailable(event.why)
+            case TurnedAway():
+                self._turned_away = Refused(event.reason, event.text)
+            case Ended():
+                self._end(event.error)
+        self._changed.set()
 
     def _end(self, error: HoldfastError | None) -> None:
-        """The first end counts: everybody who waits is told."""
-        if self._ended:
-            return
+        """Everybody who waits is told."""
         self._ended = True
         self._error = error
-        if self._pinger is not None:
-            self._pinger.cancel()
         reason = error or Unavailable("the connection was closed by its user")
-        waiting: list[asyncio.Future[Any]] = [self._connack, *self._answers.values()]
-        for future in waiting:
+        for future in (self._connected, *self._answers.values()):
             if not future.done():
                 future.set_exception(reason)
                 # Whoever no longer waits for it is not told twice.
                 future.exception()
         self._answers.clear()
-        self._changed.set()
-        self._flush()
-        self._link.close()
-
-    def _abort(self) -> None:
-        self._end(Unavailable(f"no connection to {self.address}"))
-        self._link.abort()
 
     def _check_open(self) -> None:
         if self._ended:
             raise self._error or Unavailable("the connection was closed by its user")
 
-    def _expect(self, packet_id: int) -> asyncio.Future[Answer]:
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._answers[packet_id] = future
-        return future
+    async def _done(self, ticket: Ticket) -> None:
+        if ticket.done:
+            return
+        self._check_open()
+        future = self._answers[ticket] = asyncio.get_running_loop().create_future()
+        await self._within(future, ticket.what)
 
-    async def _wait_answer(self, answer: Awaitable[T], what: str) -> T:
+    async def _within(self, answer: Awaitable[None], what: str) -> None:
         try:
             async with asyncio.timeout(self._answer_s_max):
-                return await answer
+                await answer
         except TimeoutError:
-            full = "; our queue of messages is full, take some" if self._link.reading_paused else ""
+            full = "; our queue of messages is full, take some" if self._driver.reading_paused else ""
             raise Unavailable(
-                f"no answer from {self.address} within {self._answer_s_max:g} s to: {what}{full}"
+                f"no answer from {self.address or self._names()} within {self._answer_s_max:g} s to: "
+                f"{what}{full}"
             ) from None
-
-    def _flush(self) -> None:
-        if self._protocol.waiting_bytes:
-            self._link.write(self._protocol.output())
-
-    def _flush_soon(self) -> None:
-        """Acknowledgements of messages that are taken together leave together."""
-        if not self._flush_planned:
-            self._flush_planned = True
-            asyncio.get_running_loop().call_soon(self._flush_planned_now)
-
-    def _flush_planned_now(self) -> None:
-        self._flush_planned = False
-        self._flush()
-
-    # -- keep alive ----------------------------------------------------------------------------------------
-
-    def _plan_ping(self) -> None:
-        if self._keep_alive_s:
-            loop = asyncio.get_running_loop()
-            self._pinger = loop.call_later(self._keep_alive_s / 2, self._ping)
-
-    def _ping(self) -> None:
-        """Half a keep-alive without an answer means the broker is gone, unless we are not reading."""
-        if self._ping_unanswered and not self._link.reading_paused:
-            self._abort_silent()
-            return
-        self._ping_unanswered = True
-        self._protocol.ping()
-        self._flush()
-        self._plan_ping()
-
-    def _abort_silent(self) -> None:
-        self._end(
-            Unavailable(f"the broker at {self.address} does not answer any more ({self._keep_alive_s} s)")
-        )
-        self._link.abort()
-
-
-def refusal(what: str, reason: int, words: str | None) -> Refused:
-    return Refused(reason, f"the broker refused to {what}: {described(reason, words)}")
-
-
-def described(reason: int, words: str | None) -> str:
-    """A reason code as people read it: its name, its number, and what the broker said."""
-    try:
-        name = Reason(reason).name.lower().replace("_", " ")
-    except ValueError:
-        name = "unknown reason"
-    return f"{name} (0x{reason:02X})" + (f": {words}" if words else "")
-
-
-def _reasons_of(answer: Answer) -> list[int]:
-    return answer.reasons if isinstance(answer, Suback | Unsuback) else [answer.reason]

@@ -1,4 +1,4 @@
-"""The socket of a client: moves bytes, slows down in both directions, and says when it is over."""
+"""The socket of one connection: moves bytes, slows down in both directions, and says when it is over."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
+from holdfast.endpoint.config import Address
+
 CLOSE_S_MAX = 2.0
 
 
 class Link(asyncio.Protocol):
-    def __init__(self, read: Callable[[bytes], None], lost: Callable[[Exception | None], None]) -> None:
+    """`lost` is called once, as soon as the end is known, and never after `close`."""
+
+    def __init__(
+        self,
+        address: Address,
+        read: Callable[[Link, bytes], None],
+        lost: Callable[[Link, str], None],
+    ) -> None:
+        self.address = address
         self.reading_paused = False
         self._on_read = read
         self._on_lost = lost
@@ -20,6 +30,7 @@ class Link(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._over = asyncio.Event()
+        self._told = False
 
     # -- what asyncio tells --------------------------------------------------------------------------------
 
@@ -30,7 +41,10 @@ class Link(asyncio.Protocol):
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
-        self._on_read(data)
+        self._on_read(self, data)
+
+    def eof_received(self) -> None:
+        self._tell("")
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -41,16 +55,25 @@ class Link(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._over.set()
         self._writable.set()
-        self._on_lost(error)
+        self._tell("" if error is None else str(error))
+
+    def _tell(self, why: str) -> None:
+        if not self._told:
+            self._told = True
+            self._on_lost(self, why)
 
     # -- what the client wants -----------------------------------------------------------------------------
 
     @property
     def open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
+        return self._transport is not None and not self._transport.is_closing() and not self._told
+
+    @property
+    def congested(self) -> bool:
+        return not self._writable.is_set()
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None and self.open:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     async def writable(self) -> None:
@@ -70,20 +93,17 @@ class Link(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def close(self) -> None:
-        """Closes when everything is written."""
+        """Closes when everything is written; a peer that does not read its last bytes loses them."""
+        self._told = True
         if self._transport is not None:
             self._transport.close()
+            asyncio.get_running_loop().call_later(CLOSE_S_MAX, self._transport.abort)
 
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    @property
+    def over(self) -> bool:
+        return self._over.is_set()
 
     async def closed(self) -> None:
-        """Returns when the socket is closed; a peer that does not read its last bytes loses them."""
-        if self._transport is None:
-            return
-        try:
-            await asyncio.wait_for(self._over.wait(), CLOSE_S_MAX)
-        except TimeoutError:
-            self.abort()
+        """Returns when the socket is closed."""
+        if self._transport is not None:
             await self._over.wait()

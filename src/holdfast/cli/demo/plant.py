@@ -76,7 +76,7 @@ async def run_plant(spec: PlantSpec) -> dict[str, int]:
     async with contextlib.AsyncExitStack() as stack:
         clients: list[Client] = []
         for stream in spec.streams:
-            client = await connect(spec.host, spec.port, client_id=f"plant-{stream.name}")
+            client = await connect((spec.host, spec.port), client_id=f"plant-{stream.name}")
             clients.append(await stack.enter_async_context(client))
         print("publishing", flush=True)
         async with asyncio.TaskGroup() as group:

@@ -108,7 +108,7 @@ async def watch(spec: WatchSpec) -> None:
     book = load_contracts(spec.contracts)
     judge = Judge(book.contracts, ContractIndex(book))
     filters = [filter for contract in book.contracts for filter in contract.topics]
-    async with await connect(spec.host, spec.port, client_id="watch") as client:
+    async with await connect((spec.host, spec.port), client_id="watch") as client:
         await client.subscribe(*filters, qos=1)
         print_snapshot(judge, final=False)
         async with asyncio.TaskGroup() as group:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.client.protocol import Protocol, State
+from holdfast.endpoint.protocol import Done, Protocol, State
+from holdfast.endpoint.session import Session
 from holdfast.errors import PeerError, Refused
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.packets import (
@@ -37,13 +38,14 @@ def sent(protocol: Protocol) -> list[Packet]:
 
 
 def give(protocol: Protocol, *packets: Packet) -> list[Packet]:
-    """Feeds packets and returns what their user gets."""
+    """Feeds packets and returns what their user gets; of answered requests, the answer."""
     protocol.feed(b"".join(encode(packet, 5) for packet in packets))
-    return list(iter(protocol.next, None))
+    got = iter(protocol.next, None)
+    return [each.answer if isinstance(each, Done) else each for each in got]
 
 
 def connected(granted: Properties = NONE, receive_max: int | None = None) -> Protocol:
-    protocol = Protocol()
+    protocol = Protocol(Session())
     protocol.connect(Connect("me", properties=Properties(receive_max=receive_max)))
     assert give(protocol, Connack(properties=granted)) == [Connack(properties=granted)]
     protocol.output()
@@ -53,11 +55,17 @@ def connected(granted: Properties = NONE, receive_max: int | None = None) -> Pro
 def publish(
     protocol: Protocol, qos: int, topic: str = "a", payload: bytes = b"x", retain: bool = False
 ) -> int:
-    return protocol.publish(topic, payload, qos=qos, retain=retain, properties=Properties())
+    pending = protocol.session.ask(
+        Puback if qos == 1 else Pubrec,
+        lambda packet_id: Publish(topic, payload, qos, retain, packet_id=packet_id),
+        None,
+    )
+    protocol.send(pending)
+    return pending.packet_id
 
 
 def test_connect_waits_for_connack() -> None:
-    protocol = Protocol()
+    protocol = Protocol(Session())
     protocol.connect(Connect("me"))
     assert sent(protocol) == [Connect("me")]
     assert protocol.state is State.CONNECTING
@@ -66,7 +74,7 @@ def test_connect_waits_for_connack() -> None:
 
 
 def test_a_refusal_ends_the_connection() -> None:
-    protocol = Protocol()
+    protocol = Protocol(Session())
     protocol.connect(Connect("me"))
     refusal = Connack(reason=Reason.NOT_AUTHORIZED)
     assert give(protocol, refusal) == [refusal]
@@ -157,7 +165,7 @@ def test_what_only_a_client_sends_is_a_protocol_error(packet: Packet) -> None:
 
 
 def test_nothing_comes_before_connack() -> None:
-    protocol = Protocol()
+    protocol = Protocol(Session())
     protocol.connect(Connect("me"))
     with pytest.raises(PeerError):
         give(protocol, Publish("a"))
@@ -169,19 +177,12 @@ def test_a_topic_alias_that_was_not_offered_is_wrong() -> None:
     assert refusal.value.reason == Reason.TOPIC_ALIAS_INVALID
 
 
-def test_what_the_broker_does_not_take_is_not_sent() -> None:
+def test_what_the_broker_does_not_take_is_refused() -> None:
     protocol = connected(Properties(max_qos=1, retain_available=False, max_packet_size=40))
-    for qos, retain, payload in (
-        (2, False, b""),
-        (0, True, b""),
-        (0, False, b"x" * 40),
-        (1, False, b"x" * 40),
-    ):
+    for size, qos, retain in ((10, 2, False), (10, 0, True), (41, 0, False), (41, 1, False)):
         with pytest.raises(Refused):
-            publish(protocol, qos, payload=payload, retain=retain)
-    assert sent(protocol) == []
-    assert protocol.quota == 65_535
-    assert publish(protocol, 1) == 1
+            protocol.check(size, qos, retain)
+    protocol.check(40, 1, False)
 
 
 def test_packet_identifiers_in_use_are_skipped() -> None:

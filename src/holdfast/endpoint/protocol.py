@@ -10,10 +10,13 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import TypeAlias
 
+from msgspec import Struct
+
+from holdfast.endpoint.inbox import Inbox
+from holdfast.endpoint.session import VERSION, Pending, Session
 from holdfast.errors import PeerError, Refused
 from holdfast.mqtt.codec import PACKET_BYTES_MAX, decode, encode, split
 from holdfast.mqtt.packets import (
@@ -30,21 +33,27 @@ from holdfast.mqtt.packets import (
     Pubrec,
     Pubrel,
     Suback,
-    Subscribe,
-    Subscription,
     Unsuback,
-    Unsubscribe,
 )
 from holdfast.mqtt.reasons import Reason
 
-VERSION = 5
-PACKET_IDS = 65_535
 RECEIVE_MAX_DEFAULT = 65_535
 REFUSAL = 0x80
+HEADER_BYTES_MAX = 5
+PUBACK_SHORT = b"\x40\x02"
+
+Answer: TypeAlias = Puback | Pubrec | Suback | Unsuback
+
+
+class Done(Struct, frozen=True):
+    """A request and its answer."""
+
+    pending: Pending
+    answer: Answer
+
 
 # What a connection's user gets to see; the rest of an exchange is dealt with here.
-Answer: TypeAlias = Puback | Pubrec | Suback | Unsuback
-Incoming: TypeAlias = Connack | Publish | Answer | Pingresp | Disconnect
+Incoming: TypeAlias = Connack | Publish | Done | Pingresp | Disconnect
 
 
 class State(Enum):
@@ -65,24 +74,36 @@ EXPECTED: dict[State, tuple[type[Packet], ...]] = {
 }  # fmt: skip
 
 
+def announced_bytes(header: bytes) -> int:
+    """How long the packet is that begins so; 0 if its length is not all there yet."""
+    length = 0
+    for place, byte in enumerate(header[1:]):
+        length |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return place + 2 + length
+    return 0
+
+
 class Protocol:
     """Feed it with `feed`, ask it with `next`, and send what `output` gives."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.state = State.NEW
         self.granted = Properties()
         self.quota = 0
         self._receive_max = RECEIVE_MAX_DEFAULT
         self._packet_bytes_max = PACKET_BYTES_MAX
-        self._input = bytearray()
+        self._input = b""
         self._read = 0
+        # Pieces of a packet that is not complete, how many bytes they are, and how many it needs at least.
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
+        self._needed = 0
         self._out = bytearray()
-        self._packet_id = 0
-        # By packet identifier, what must come next.
-        self._awaited: dict[int, type[Packet]] = {}
-        self._released_with: dict[int, Pubrec] = {}
         self._unacknowledged: dict[int, int] = {}
-        self._unreleased: set[int] = set()
+        # Of `session.unreleased`, those of this connection: others may come again as another message.
+        self._recorded: set[int] = set()
 
     # -- asking --------------------------------------------------------------------------------------------
 
@@ -93,34 +114,50 @@ class Protocol:
         self._put(packet)
         self.state = State.CONNECTING
 
-    def publish(self, topic: str, payload: bytes, *, qos: int, retain: bool, properties: Properties) -> int:
-        """Returns the packet identifier that the answer will carry, 0 for QoS 0. QoS above 0 takes quota."""
-        self._check_publish(qos, retain)
-        if qos == 0:
-            self._put(Publish(topic, payload, 0, retain, False, 0, properties))
-            return 0
-        assert self.quota > 0, "the caller waits for quota"
-        packet_id = self._ask(
-            Puback if qos == 1 else Pubrec,
-            lambda packet_id: Publish(topic, payload, qos, retain, False, packet_id, properties),
-        )
-        self.quota -= 1
-        return packet_id
+    @property
+    def takes_bytes_max(self) -> int:
+        """The longest packet that the broker takes."""
+        return self.granted.max_packet_size or PACKET_BYTES_MAX
 
-    def subscribe(self, subscriptions: Sequence[Subscription], properties: Properties) -> int:
-        return self._ask(Suback, lambda packet_id: Subscribe(packet_id, list(subscriptions), properties))
+    @property
+    def takes_retained(self) -> bool:
+        return self.granted.retain_available is not False
 
-    def unsubscribe(self, filters: Sequence[str], properties: Properties) -> int:
-        return self._ask(Unsuback, lambda packet_id: Unsubscribe(packet_id, list(filters), properties))
+    def check(self, size: int, qos: int, retain: bool) -> None:
+        """Refuses a publication that the broker would not take."""
+        best = self.granted.max_qos
+        if best is not None and qos > best:
+            raise Refused(Reason.QOS_NOT_SUPPORTED, f"the broker takes QoS {best} at most, not {qos}")
+        if retain and not self.takes_retained:
+            raise Refused(Reason.RETAIN_NOT_SUPPORTED, "the broker keeps no retained messages")
+        if size > self.takes_bytes_max:
+            raise Refused(
+                Reason.PACKET_TOO_LARGE,
+                f"the packet has {size} bytes; the broker takes {self.takes_bytes_max} at most",
+            )
+
+    def send(self, pending: Pending) -> None:
+        """Writes a request, or what follows in its exchange. A publication takes quota."""
+        if pending.publication:
+            assert self.quota > 0 or pending.awaits is Pubcomp, "the caller waits for quota"
+            self.quota -= 1
+        self._out += pending.to_write()
+        pending.written = True
+
+    def write(self, packets: bytes) -> None:
+        """Whole packets that need no answer."""
+        self._out += packets
 
     def acknowledge(self, packet_id: int) -> None:
         """The message with this identifier has reached its user."""
         if self.state is not State.CONNECTED:
             return
-        qos = self._unacknowledged.pop(packet_id)
-        self._put(Puback(packet_id) if qos == 1 else Pubrec(packet_id))
-        if qos == 2:
-            self._unreleased.add(packet_id)
+        if self._unacknowledged.pop(packet_id) == 1:
+            self._out += PUBACK_SHORT + packet_id.to_bytes(2, "big")
+            return
+        self._put(Pubrec(packet_id))
+        self.session.unreleased.add(packet_id)
+        self._recorded.add(packet_id)
 
     def ping(self) -> None:
         self._put(Pingreq())
@@ -143,16 +180,42 @@ class Protocol:
     # -- answers and messages ------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
-        self._input += data
+        if self._read < len(self._input):
+            self._pieces.append(self._input[self._read :])
+            self._pieces_bytes += len(self._input) - self._read
+        self._read, self._input = 0, data
+        if self._pieces:
+            self._pieces.append(data)
+            self._pieces_bytes += len(data)
+            self._input = b""
+            if self._pieces_bytes >= self._needed:
+                self._input = b"".join(self._pieces)
+                self._pieces.clear()
+                self._pieces_bytes = 0
+
+    def scan(self, inbox: Inbox, wall_ns: int) -> None:
+        """Gives ordinary messages at the front straight to the inbox; `next` sees what is behind them."""
+        if self.state is State.CONNECTED:
+            self._read = inbox.scan(
+                self._input,
+                self._read,
+                wall_ns,
+                self,
+                self._unacknowledged,
+                self.session.unreleased,
+                self._receive_max - len(self._recorded),
+                self._packet_bytes_max,
+            )
 
     def next(self) -> Incoming | None:
         """The next packet for the user; None until more bytes come."""
         while self.state is not State.ENDED:
             found = split(self._input, self._read, self._packet_bytes_max)
             if found is None:
+                self._needed = announced_bytes(self._input[self._read : self._read + HEADER_BYTES_MAX])
                 break
             first_byte, start, end = found
-            packet = decode(first_byte, bytes(self._input[start:end]), VERSION)
+            packet = decode(first_byte, self._input[start:end], VERSION)
             self._read = end
             if not isinstance(packet, EXPECTED[self.state]):
                 raise PeerError(
@@ -162,9 +225,6 @@ class Protocol:
             result = self._handle(packet)
             if result is not None:
                 return result
-        if self._read:
-            del self._input[: self._read]
-            self._read = 0
         return None
 
     def _handle(self, packet: Packet) -> Incoming | None:
@@ -201,75 +261,56 @@ class Protocol:
             raise PeerError(Reason.TOPIC_ALIAS_INVALID, "the broker used a topic alias; none was offered")
         if packet.qos == 0:
             return packet
-        if packet.packet_id in self._unacknowledged:
+        packet_id = packet.packet_id
+        if packet_id in self._unacknowledged:
             return None
-        if packet.packet_id in self._unreleased:
-            self._put(Pubrec(packet.packet_id))
+        if packet_id in self._recorded or (packet_id in self.session.unreleased and packet.dup):
+            self._recorded.add(packet_id)
+            self._put(Pubrec(packet_id))
             return None
-        if len(self._unacknowledged) + len(self._unreleased) >= self._receive_max:
+        if len(self._unacknowledged) + len(self._recorded) >= self._receive_max:
             raise PeerError(
                 Reason.RECEIVE_MAX_EXCEEDED,
                 f"the broker sent more than {self._receive_max} messages without acknowledgement",
             )
-        self._unacknowledged[packet.packet_id] = packet.qos
+        self.session.unreleased.discard(packet_id)
+        self._unacknowledged[packet_id] = packet.qos
         return packet
 
     def _released(self, packet_id: int) -> None:
-        known = packet_id in self._unreleased
-        self._unreleased.discard(packet_id)
+        known = packet_id in self.session.unreleased
+        self.session.unreleased.discard(packet_id)
+        self._recorded.discard(packet_id)
         self._put(Pubcomp(packet_id, Reason.SUCCESS if known else Reason.PACKET_ID_NOT_FOUND))
 
-    def _answered(self, packet: Puback | Pubcomp | Suback | Unsuback) -> Answer | None:
+    def _answered(self, packet: Puback | Pubcomp | Suback | Unsuback) -> Done | None:
         """An answer that nobody waits for is of an earlier connection of the session."""
-        if self._awaited.get(packet.packet_id) is not type(packet):
+        pending = self.session.pending.get(packet.packet_id)
+        if pending is None or pending.awaits is not type(packet):
             return None
-        self._done(packet.packet_id, gives_quota=isinstance(packet, Puback | Pubcomp))
-        return self._released_with.pop(packet.packet_id) if isinstance(packet, Pubcomp) else packet
+        self._over(pending)
+        if isinstance(packet, Pubcomp):
+            assert pending.recorded is not None
+            return Done(pending, pending.recorded)
+        return Done(pending, packet)
 
-    def _received(self, packet: Pubrec) -> Pubrec | None:
+    def _received(self, packet: Pubrec) -> Done | None:
         """Half of a QoS 2 exchange; a refusal ends it."""
-        if self._awaited.get(packet.packet_id) is not Pubrec:
+        pending = self.session.pending.get(packet.packet_id)
+        if pending is None or pending.awaits not in (Pubrec, Pubcomp):
             self._put(Pubrel(packet.packet_id, Reason.PACKET_ID_NOT_FOUND))
             return None
         if packet.reason >= REFUSAL:
-            self._done(packet.packet_id, gives_quota=True)
-            return packet
-        self._awaited[packet.packet_id] = Pubcomp
-        self._released_with[packet.packet_id] = packet
+            self._over(pending)
+            return Done(pending, packet)
+        pending.awaits = Pubcomp
+        pending.recorded = pending.recorded or packet
         self._put(Pubrel(packet.packet_id))
         return None
 
-    # -- inside --------------------------------------------------------------------------------------------
-
-    def _check_publish(self, qos: int, retain: bool) -> None:
-        best = self.granted.max_qos
-        if best is not None and qos > best:
-            raise Refused(Reason.QOS_NOT_SUPPORTED, f"the broker takes QoS {best} at most, not {qos}")
-        if retain and self.granted.retain_available is False:
-            raise Refused(Reason.RETAIN_NOT_SUPPORTED, "the broker keeps no retained messages")
-
-    def _ask(self, awaits: type[Packet], make: Callable[[int], Packet]) -> int:
-        """Sends a packet with an identifier of its own; what cannot be sent takes none."""
-        if len(self._awaited) >= PACKET_IDS:
-            raise Refused(Reason.QUOTA_EXCEEDED, f"{PACKET_IDS} requests wait for their answers already")
-        packet_id = self._packet_id % PACKET_IDS + 1
-        while packet_id in self._awaited:
-            packet_id = packet_id % PACKET_IDS + 1
-        self._put(make(packet_id))
-        self._packet_id = packet_id
-        self._awaited[packet_id] = awaits
-        return packet_id
-
-    def _done(self, packet_id: int, *, gives_quota: bool) -> None:
-        del self._awaited[packet_id]
-        self.quota += gives_quota
+    def _over(self, pending: Pending) -> None:
+        del self.session.pending[pending.packet_id]
+        self.quota += pending.publication
 
     def _put(self, packet: Packet) -> None:
-        data = encode(packet, VERSION)
-        limit = self.granted.max_packet_size
-        if limit is not None and len(data) > limit:
-            raise Refused(
-                Reason.PACKET_TOO_LARGE,
-                f"the packet has {len(data)} bytes; the broker takes {limit} at most",
-            )
-        self._out += data
+        self._out += encode(packet, VERSION)

@@ -1,0 +1,181 @@
+"""Performs what an endpoint decides: dials, writes, hangs up, and wakes it when its time has come.
+
+Laws:
+- what an endpoint wants written is written in the same turn of the loop in which it was decided
+- an address has one link at most; what an older one still says is not heard
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+
+from holdfast.client.link import Link
+from holdfast.endpoint import Address, Endpoint, Event
+
+
+class Driver:
+    """Runs `endpoint`; `tell` gets its events, `changed` is called whenever messages may have come."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        tell: Callable[[Event], None],
+        changed: Callable[[], None],
+        dial_s_max: float,
+    ) -> None:
+        self.endpoint = endpoint
+        # Why the last attempt at an address failed, while it has no connection.
+        self.failures: dict[Address, str] = {}
+        self._tell = tell
+        self._changed = changed
+        self._dial_s_max = dial_s_max
+        self._links: dict[Address, Link] = {}
+        self._closing: set[Link] = set()
+        self._dials: dict[Address, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._flush_planned = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether some connection is there or on its way."""
+        return bool(self._links or self._dials)
+
+    @property
+    def target(self) -> Link | None:
+        """The connection that is written to."""
+        address = self.endpoint.target
+        return None if address is None else self._links.get(address)
+
+    @property
+    def reading_paused(self) -> bool:
+        return any(link.reading_paused for link in self._links.values())
+
+    # -- what the endpoint wants ---------------------------------------------------------------------------
+
+    def perform(self) -> None:
+        endpoint = self.endpoint
+        self.flush()
+        for address in endpoint.take_hangups():
+            self._hang_up(address)
+        for address in endpoint.take_dials():
+            self._dials[address] = asyncio.ensure_future(self._dial(address))
+        for event in endpoint.take_events():
+            self._tell(event)
+        self._arm()
+
+    def flush(self) -> None:
+        for address, data in self.endpoint.take_output():
+            link = self._links.get(address)
+            if link is not None:
+                link.write(data)
+
+    def flush_soon(self) -> None:
+        """Acknowledgements of messages that are taken together leave together."""
+        if not self._flush_planned:
+            self._flush_planned = True
+            asyncio.get_running_loop().call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush_planned = False
+        self.flush()
+
+    def read_on(self) -> None:
+        """Messages were taken: what was paused is read again."""
+        if not self.endpoint.full:
+            for link in self._links.values():
+                link.start_reading()
+            self.perform()
+
+    def _hang_up(self, address: Address) -> None:
+        dial = self._dials.pop(address, None)
+        if dial is not None:
+            dial.cancel()
+        link = self._links.pop(address, None)
+        if link is not None:
+            self._let_go(link)
+            link.close()
+
+    def _let_go(self, link: Link) -> None:
+        self._closing = {each for each in self._closing if not each.over} | {link}
+
+    def _arm(self) -> None:
+        next_ns = self.endpoint.next_ns
+        if self._timer is not None:
+            if next_ns == self._timer_ns:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if next_ns is not None:
+            wait_s = max(0, next_ns - time.monotonic_ns()) / 1e9
+            self._timer_ns = next_ns
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.endpoint.turn(time.monotonic_ns(), time.time_ns())
+        self.perform()
+
+    # -- what happens --------------------------------------------------------------------------------------
+
+    async def _dial(self, address: Address) -> None:
+        link = Link(address, self._read, self._lost)
+        try:
+            async with asyncio.timeout(self._dial_s_max):
+                await asyncio.get_running_loop().create_connection(lambda: link, *address)
+        except TimeoutError:
+            self._failed(address, f"no answer within {self._dial_s_max:g} s")
+        except OSError as error:
+            number = error.errno or 0
+            self._failed(address, os.strerror(number) if number > 0 else error.strerror or str(error))
+        except asyncio.CancelledError:
+            link.close()
+            raise
+        else:
+            del self._dials[address]
+            self._links[address] = link
+            self.failures.pop(address, None)
+            self.endpoint.opened(address, time.monotonic_ns())
+            self.perform()
+
+    def _failed(self, address: Address, why: str) -> None:
+        del self._dials[address]
+        self.failures[address] = why
+        self.endpoint.failed(address, time.monotonic_ns())
+        self.perform()
+        self._changed()
+
+    def _read(self, link: Link, data: bytes) -> None:
+        if self._links.get(link.address) is not link:
+            return
+        endpoint = self.endpoint
+        endpoint.received(link.address, data, time.monotonic_ns(), time.time_ns())
+        if endpoint.full and link.address == endpoint.target:
+            link.stop_reading()
+        self.perform()
+        self._changed()
+
+    def _lost(self, link: Link, why: str) -> None:
+        if self._links.get(link.address) is not link:
+            return
+        del self._links[link.address]
+        self._let_go(link)
+        self.endpoint.lost(link.address, time.monotonic_ns(), why)
+        self.perform()
+        self._changed()
+
+    async def closed(self) -> None:
+        """Returns when every socket is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._dials.values():
+            task.cancel()
+        await asyncio.gather(*self._dials.values(), return_exceptions=True)
+        for link in [*self._links.values(), *self._closing]:
+            link.close()
+            await link.closed()
+        self._links.clear()
+        self._closing.clear()

@@ -1,0 +1,44 @@
+from holdfast.endpoint.outgoing import Outgoing
+from holdfast.mqtt.packets import Properties
+
+class Record:
+    blocked: int
+    @property
+    def topic(self) -> str: ...
+    @property
+    def sequence(self) -> int: ...
+
+class Kept:
+    order: int
+    packet: bytes
+    record: Record
+
+class Retention:
+    unsent: int
+    def __init__(self, publisher: str, topics_max: int) -> None: ...
+    @property
+    def publisher(self) -> str: ...
+    def declare(self, topic_filter: str, retention: int) -> None: ...
+    def sequences(self) -> dict[str, int]: ...
+    def record(self, topic: str) -> Record: ...
+    def encoded(
+        self,
+        record: Record,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: Properties | None,
+        packet_id: int,
+        created_ns: int | None,
+    ) -> bytes: ...
+    def keep(self, record: Record, packet: bytes, *, stamped: bool, written: bool) -> int: ...
+    def publish(
+        self,
+        messages: list[Outgoing],
+        start: int,
+        created_ns: int,
+        stamp: bool,
+        packet_bytes_max: int,
+        retain_available: bool,
+    ) -> tuple[bytes, int]: ...
+    def kept(self) -> list[Kept]: ...

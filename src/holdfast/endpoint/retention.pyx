@@ -1,0 +1,298 @@
+"""What a publisher keeps: for every topic its number, and its last N messages as they went out.
+
+Laws:
+- the numbers of a topic rise by one with every stamped message, and never start again
+- a ring holds the last N stamped messages of its topic, N from the first declared filter that matches it
+- a message that leaves its ring without having been written to any broker is counted in `unsent`
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from holdfast.mqtt.wire cimport (
+    VARINT_MAX,
+    Out,
+    out_free,
+    out_reserve,
+    varint_size,
+    write_u16,
+    write_varint,
+)
+
+import copy
+
+from holdfast.errors import PeerError, Refused
+from holdfast.mqtt.codec import encode
+from holdfast.mqtt.conventions import format_stamp
+from holdfast.mqtt.packets import Properties, Publish
+from holdfast.mqtt.reasons import Reason
+from holdfast.mqtt.topics import matches, validate_topic
+
+cdef enum:
+    STAMP_HEAD_BYTES = 7       # identifier, "hf" and the length of its value
+    DIGITS_MAX = 20
+    PACKET_HEAD_BYTES_MAX = 64 # header, packet identifier, property lengths and the numbers of a stamp
+    VERSION = 5
+
+
+cdef inline int write_digits(uint8_t* at, uint64_t value) noexcept nogil:
+    cdef uint8_t digits[DIGITS_MAX]
+    cdef int n = 0
+    cdef int i
+    while True:
+        digits[n] = 48 + value % 10
+        value //= 10
+        n += 1
+        if value == 0:
+            break
+    for i in range(n):
+        at[i] = digits[n - 1 - i]
+    return n
+
+
+class Kept:
+    """One message of a ring. `order` is its place among all that were published."""
+
+    __slots__ = ("order", "packet", "record")
+
+    def __init__(self, order, packet, record):
+        self.order = order
+        self.packet = packet
+        self.record = record
+
+
+cdef class Record:
+    """One topic of a publisher."""
+
+    def __dealloc__(self):
+        free(self.orders)
+        free(self.written)
+
+    cdef int slot(self, int age) noexcept:
+        """Where the message lies that is older than all but `age` others."""
+        return (self.first + age) % self.count
+
+    cdef int resize(self, int capacity) except -1:
+        """Another N; returns how many messages left without having been written."""
+        cdef uint64_t* orders = <uint64_t*>calloc(max(capacity, 1), sizeof(uint64_t))
+        cdef uint8_t* written = <uint8_t*>calloc(max(capacity, 1), sizeof(uint8_t))
+        cdef int keep = min(capacity, self.count)
+        cdef int unsent = 0
+        cdef int age, at
+        if orders == NULL or written == NULL:
+            free(orders)
+            free(written)
+            raise MemoryError
+        packets = []
+        for age in range(self.count):
+            at = self.slot(age)
+            if age < self.count - keep:
+                unsent += not self.written[at]
+                continue
+            orders[len(packets)] = self.orders[at]
+            written[len(packets)] = self.written[at]
+            packets.append(self.packets[at])
+        free(self.orders)
+        free(self.written)
+        self.orders, self.written, self.packets = orders, written, packets
+        self.capacity, self.count, self.first = capacity, keep, 0
+        return unsent
+
+    cdef bint push(self, bytes packet, uint64_t order, bint written) except -1:
+        """Keeps a message; returns whether the one that it drives out was never written."""
+        cdef int at = self.count
+        cdef bint unsent = 0
+        if at < self.capacity:
+            self.packets.append(packet)
+            self.count += 1
+        else:
+            at = self.first
+            unsent = not self.written[at]
+            self.packets[at] = packet
+            self.first = at + 1 if at + 1 < self.capacity else 0
+        self.orders[at] = order
+        self.written[at] = written
+        return unsent
+
+
+cdef class Retention:
+    def __init__(self, str publisher not None, int topics_max):
+        self.publisher = publisher
+        self.tail = ("/" + publisher).encode()
+        self.topics_max = topics_max
+        self.records = {}
+        self.declared = []
+        self.created = -1
+
+    def __dealloc__(self):
+        out_free(&self.out)
+
+    def declare(self, str topic_filter not None, int retention):
+        cdef Record record
+        cdef int wanted
+        self.declared.append((topic_filter.encode(), retention))
+        for each in self.records.values():
+            record = <Record>each
+            wanted = self._retention_of(record.topic)
+            if wanted != record.capacity:
+                self.unsent += record.resize(wanted)
+
+    def sequences(self):
+        return {topic: (<Record>each).sequence for topic, each in self.records.items() if (<Record>each).sequence}
+
+    def record(self, str topic not None):
+        return self.find(topic)
+
+    cdef Record find(self, str topic):
+        cdef object found = self.records.get(topic)
+        cdef Record record
+        if found is not None:
+            return <Record>found
+        try:
+            validate_topic(topic)
+        except PeerError as error:
+            raise ValueError(error.text) from None
+        if len(self.records) >= self.topics_max:
+            raise Refused(Reason.QUOTA_EXCEEDED, f"this client has published to {self.topics_max} topics already")
+        record = Record()
+        record.topic = topic
+        name = topic.encode()
+        record.field = len(name).to_bytes(2, "big") + name
+        record.resize(self._retention_of(topic))
+        self.records[topic] = record
+        return record
+
+    def encoded(self, Record record not None, payload, int qos, bint retain, properties, int packet_id, created_ns):
+        """The next message of a topic as bytes, stamped if `created_ns` is given; nothing changes yet."""
+        if properties is None and type(payload) is bytes and 0 <= qos <= 2:
+            self.out.len = 0
+            self.put(record, <bytes>payload, qos, retain, packet_id,
+                     0 if created_ns is None else created_ns, created_ns is not None)
+            return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len)
+        listed = copy.copy(properties) if properties is not None else Properties()
+        if created_ns is not None:
+            listed.user = [*listed.user, format_stamp(created_ns, record.sequence + 1, self.publisher)]
+        return encode(Publish(record.topic, payload, qos, retain, False, packet_id, listed), VERSION)
+
+    def keep(self, Record record not None, bytes packet not None, *, bint stamped, bint written):
+        """Counts and keeps what `encoded` gave; returns its order. `written` if it goes out at once."""
+        return self.count(record, packet, stamped, written)
+
+    cdef uint64_t count(self, Record record, bytes packet, bint stamped, bint written) except 0:
+        self.order += 1
+        if stamped:
+            record.sequence += 1
+            if record.capacity:
+                self.unsent += record.push(packet, self.order, written)
+                return self.order
+        self.unsent += not written
+        return self.order
+
+    def publish(self, list messages not None, Py_ssize_t start, int64_t created_ns, bint stamp,
+                Py_ssize_t packet_bytes_max, bint retain_available):
+        """Encodes and keeps plain messages of QoS 0 from `start` on, to be written at once.
+
+        Returns the bytes, and where it stopped: at the end, or at a message that needs more thought.
+        """
+        cdef Py_ssize_t at = start
+        cdef Py_ssize_t total = len(messages)
+        cdef Record record
+        cdef size_t before
+        cdef bytes packet = None
+        self.out.len = 0
+        while at < total:
+            message = messages[at]
+            payload = message.payload
+            retain = message.retain
+            if message.qos or message.properties is not None or type(payload) is not bytes:
+                break
+            if retain and not retain_available:
+                break
+            before = self.out.len
+            try:
+                record = self.find(message.topic)
+                if record.blocked:
+                    break
+                self.put(record, <bytes>payload, 0, bool(retain), 0, created_ns, stamp)
+            except Exception:
+                # Those before it are counted, so they must be written; then it is the first.
+                if at > start:
+                    break
+                raise
+            if <Py_ssize_t>(self.out.len - before) > packet_bytes_max:
+                self.out.len = before
+                break
+            if stamp and record.capacity:
+                packet = PyBytes_FromStringAndSize(<char*>self.out.data + before, self.out.len - before)
+            self.count(record, packet, stamp, True)
+            at += 1
+        return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len), at
+
+    cdef int put(self, Record record, bytes payload, int qos, bint retain, int packet_id, int64_t created_ns,
+                 bint stamp) except -1:
+        """Appends the packet of the next message of `record` to `out`."""
+        cdef Py_ssize_t field_size = PyBytes_GET_SIZE(record.field)
+        cdef Py_ssize_t payload_size = PyBytes_GET_SIZE(payload)
+        cdef Py_ssize_t tail_size = PyBytes_GET_SIZE(self.tail)
+        cdef uint8_t number[DIGITS_MAX]
+        cdef int number_size = 0
+        cdef uint32_t value_size = 0
+        cdef uint32_t section = 0
+        cdef size_t size
+        cdef uint8_t* at
+        if stamp:
+            if created_ns != self.created:
+                self.created_size = write_digits(self.created_text, created_ns)
+                self.created_text[self.created_size] = 0x2F
+                self.created_size += 1
+                self.created = created_ns
+            number_size = write_digits(number, record.sequence + 1)
+            value_size = self.created_size + number_size + tail_size
+            section = STAMP_HEAD_BYTES + value_size
+        size = field_size + (2 if qos else 0) + varint_size(section) + section + payload_size
+        if size > VARINT_MAX:
+            raise ValueError(f"packet has {size} bytes after its header; expected at most {VARINT_MAX}")
+        if not out_reserve(&self.out, PACKET_HEAD_BYTES_MAX + size):
+            raise MemoryError
+        at = self.out.data + self.out.len
+        at[0] = 0x30 | qos << 1 | retain
+        at += 1
+        at += write_varint(at, <uint32_t>size)
+        memcpy(at, PyBytes_AS_STRING(record.field), field_size)
+        at += field_size
+        if qos:
+            write_u16(at, packet_id)
+            at += 2
+        at += write_varint(at, section)
+        if stamp:
+            memcpy(at, b"\x26\x00\x02hf", 5)
+            write_u16(at + 5, value_size)
+            at += STAMP_HEAD_BYTES
+            memcpy(at, self.created_text, self.created_size)
+            at += self.created_size
+            memcpy(at, number, number_size)
+            at += number_size
+            memcpy(at, PyBytes_AS_STRING(self.tail), tail_size)
+            at += tail_size
+        memcpy(at, PyBytes_AS_STRING(payload), payload_size)
+        self.out.len = at + payload_size - self.out.data
+        return 0
+
+    def kept(self):
+        """Everything in all rings, in the order of publishing; from now on it counts as written."""
+        cdef Record record
+        cdef int at
+        entries = []
+        for each in self.records.values():
+            record = <Record>each
+            for at in range(record.count):
+                record.written[at] = True
+                entries.append(Kept(record.orders[at], record.packets[at], record))
+        entries.sort(key=lambda entry: entry.order)
+        return entries
+
+    def _retention_of(self, str topic):
+        name = topic.encode()
+        return next((count for filter, count in self.declared if matches(filter, name)), 0)

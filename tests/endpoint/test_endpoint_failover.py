@@ -1,0 +1,334 @@
+"""A client of a group while primaries come and go: whole conversations, in made-up time."""
+
+from itertools import pairwise
+
+from endpoint.bench import MS, A, B, Bench, C, pair, payloads, told, view
+from holdfast.contract.model import Contract
+from holdfast.endpoint import Connected, Ended, Redirected
+from holdfast.endpoint.failover import TABLE, Event, State
+from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY
+from holdfast.mqtt.packets import (
+    Connack,
+    Disconnect,
+    Properties,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+)
+from holdfast.mqtt.reasons import Reason
+
+KEEP_2 = Contract(name="two", topics=("keep/#",), deadline_ns=100 * MS, loss_tolerance=0, retention=2)
+
+
+def keeping(**config: object) -> Bench:
+    bench = pair(**config)
+    bench.endpoint.declare("keep/#", KEEP_2)
+    return bench
+
+
+def test_every_state_answers_every_event() -> None:
+    assert set(TABLE) == {(state, event) for state in State for event in Event}
+
+
+def test_all_addresses_are_dialled_warm_and_the_primary_serves() -> None:
+    bench = Bench(A, B)
+    connect = bench.admit(B, view(4, "b", "ab"))
+    assert (VIEW_PROPERTY, "0") in connect.properties.user
+    assert (WARM_PROPERTY, "1") in connect.properties.user
+    assert connect.clean_start
+    assert bench.endpoint.home is None
+    assert bench.took(Connected) == []
+    bench.admit(A, view(4, "a", "ab"))
+    assert bench.endpoint.home == A
+    bench.publish("x", b"1")
+    assert payloads(bench.sent(A)) == [b"1"]
+    assert bench.sent(B) == []
+
+
+def test_a_lost_primary_sends_the_last_n_to_the_heir_at_once() -> None:
+    bench = keeping()
+    for number in range(5):
+        bench.publish("keep/1", b"%d" % number)
+        bench.publish("other", b"o%d" % number)
+    bench.sent(A)
+    bench.now_ns += 1
+    bench.lose(A)
+    assert payloads(bench.sent(B)) == [b"3", b"4"]
+    bench.publish("keep/1", b"5")
+    assert payloads(bench.sent(B)) == [b"5"]
+    assert bench.endpoint.home is None
+    bench.now_ns += MS
+    bench.announce(B, view(5, "b", "ba"))
+    assert bench.endpoint.home == B
+    assert bench.sent(B) == []
+    (redirected,) = bench.took(Redirected)
+    assert (redirected.view.number, redirected.ns) == (5, MS)
+
+
+def test_what_is_unacknowledged_is_sent_again_in_its_place() -> None:
+    bench = keeping()
+    bench.publish("keep/1", b"1", 1)
+    bench.publish("keep/1", b"2", 0)
+    bench.publish("keep/2", b"3", 2)
+    first, _, third = bench.sent(A)
+    bench.lose(A)
+    again = bench.sent(B)
+    assert payloads(again) == [b"1", b"2", b"3"]
+    assert [packet.dup for packet in again] == [True, False, True]
+    assert (again[0].packet_id, again[2].packet_id) == (first.packet_id, third.packet_id)
+    assert again[0].properties == first.properties
+
+
+def test_what_was_acknowledged_is_sent_again_only_as_far_as_it_is_kept() -> None:
+    bench = keeping()
+    for number in range(4):
+        bench.publish("keep/1", b"%d" % number, 1)
+    bench.say(A, *(Puback(packet.packet_id) for packet in bench.sent(A)))
+    bench.lose(A)
+    assert [(packet.payload, packet.qos) for packet in bench.sent(B)] == [(b"2", 0), (b"3", 0)]
+
+
+def test_another_member_than_the_heir_is_promoted() -> None:
+    bench = Bench(A, B, C)
+    bench.endpoint.declare("keep/#", KEEP_2)
+    bench.admit(A, view(4, "a", "abc"))
+    bench.admit(B, view(4, "b", "abc"))
+    bench.admit(C, view(4, "c", "abc"))
+    bench.publish("keep/1", b"1")
+    bench.lose(A)
+    assert payloads(bench.sent(B)) == [b"1"]
+    bench.announce(C, view(6, "c", "cb"))
+    assert bench.endpoint.home == C
+    assert payloads(bench.sent(C)) == [b"1"]
+    # What b has kept unread must never be read.
+    assert bench.sent(B) == [Disconnect(0, Properties(user=[(VIEW_PROPERTY, "6")]))]
+    assert B in bench.hung_up
+    bench.pass_time(10_000 * MS)
+    assert (VIEW_PROPERTY, "6") in bench.open(B).properties.user
+
+
+def test_a_higher_view_is_followed_while_the_old_primary_still_answers() -> None:
+    bench = keeping()
+    bench.publish("keep/1", b"1")
+    bench.sent(A)
+    bench.announce(B, view(5, "b", "ba"))
+    assert bench.endpoint.home == B
+    assert payloads(bench.sent(B)) == [b"1"]
+    assert bench.sent(A) == [Disconnect(0, Properties(user=[(VIEW_PROPERTY, "5")]))]
+    assert bench.hung_up == [A]
+
+
+def test_a_lower_view_is_never_followed() -> None:
+    bench = keeping()
+    bench.announce(B, view(5, "b", "ba"))
+    bench.pass_time(10_000 * MS)
+    bench.sent(A)
+    bench.admit(A, view(4, "a", "ab"))
+    assert bench.endpoint.home == B
+    assert bench.sent(A) == [Disconnect(0, Properties(user=[(VIEW_PROPERTY, "5")]))]
+
+
+def test_a_primary_that_opens_a_new_view_is_not_left_on_the_word_of_a_backup() -> None:
+    bench = keeping()
+    bench.announce(B, view(8, "b", "ab"))
+    assert bench.endpoint.home == A
+    bench.announce(A, view(8, "a", "ab"))
+    assert bench.endpoint.home == A
+    assert bench.hung_up == []
+
+
+def test_a_backup_that_tells_of_a_newer_primary_ends_our_stay_with_the_old() -> None:
+    bench = Bench(A, B, C)
+    for address, name in ((A, "a"), (B, "b"), (C, "c")):
+        bench.admit(address, view(4, name, "abc"))
+    bench.announce(B, view(6, "b", "cb"))
+    assert bench.endpoint.home is None
+    assert bench.endpoint.target == C
+    bench.announce(C, view(6, "c", "cb"))
+    assert bench.endpoint.home == C
+
+
+def test_the_old_primary_that_answers_again_in_the_same_view_is_used() -> None:
+    bench = keeping()
+    bench.publish("keep/1", b"1")
+    bench.sent(A)
+    bench.lose(A)
+    bench.sent(B)
+    bench.pass_time(50 * MS)
+    connect = bench.admit(A, view(4, "a", "ab"), session_present=True)
+    assert not connect.clean_start
+    assert bench.endpoint.home == A
+    assert payloads(bench.sent(A)) == [b"1"]
+    assert B in bench.hung_up
+
+
+def test_a_primary_that_steps_down_names_the_next() -> None:
+    bench = keeping()
+    bench.publish("keep/1", b"1")
+    bench.sent(A)
+    moved = Properties(server_reference="b:1883", user=told(view(5, "a", "ba")).user)
+    bench.say(A, Disconnect(Reason.SERVER_MOVED, moved))
+    assert bench.endpoint.target == B
+    assert payloads(bench.sent(B)) == [b"1"]
+    bench.announce(B, view(5, "b", "ba"))
+    assert bench.endpoint.home == B
+
+
+def test_a_standby_that_refuses_names_the_primary() -> None:
+    bench = Bench(B)
+    bench.open(B)
+    bench.say(B, Connack(reason=Reason.USE_ANOTHER_SERVER, properties=Properties(server_reference="a:1883")))
+    bench.pass_time(MS)
+    bench.admit(A, view(4, "a", "ab"))
+    assert bench.endpoint.home == A
+
+
+def test_members_that_were_not_named_are_dialled() -> None:
+    bench = Bench(A)
+    bench.admit(A, view(4, "a", "abc"))
+    bench.pass_time(MS)
+    assert bench.dialled == [B, C]
+
+
+def test_an_address_of_another_name_is_not_dialled_twice() -> None:
+    alias = ("127.0.0.1", 1883)
+    bench = Bench(alias, B)
+    bench.admit(alias, view(4, "a", "ab"))
+    bench.pass_time(MS)
+    assert bench.dialled == [B]
+    bench.admit(B, view(4, "b", "ab"))
+    bench.pass_time(MS)
+    assert bench.dialled == []
+
+
+def test_subscriptions_are_renewed_after_a_move_without_retained_messages() -> None:
+    bench = pair()
+    bench.endpoint.subscribe(["x/#", "y"], qos=1, deadline_ns=20 * MS, depth=2, now_ns=bench.now_ns)
+    (asked,) = bench.sent(A)
+    assert dict(asked.properties.user) == {"hf-deadline": "20ms", "hf-depth": "2"}
+    bench.say(A, Suback(asked.packet_id, [1, 1]))
+    bench.lose(A)
+    assert bench.sent(B) == []
+    bench.announce(B, view(5, "b", "ba"))
+    (again,) = bench.sent(B)
+    assert isinstance(again, Subscribe)
+    assert [(each.filter, each.qos, each.retain_handling) for each in again.subscriptions] == [
+        ("x/#", 1, 2),
+        ("y", 1, 2),
+    ]
+    assert dict(again.properties.user) == {"hf-deadline": "20ms"}
+
+
+def test_a_request_that_was_on_its_way_is_asked_again() -> None:
+    bench = pair()
+    ticket = bench.endpoint.subscribe("x", now_ns=bench.now_ns)
+    (asked,) = bench.sent(A)
+    bench.lose(A)
+    assert bench.sent(B) == [asked]
+    bench.announce(B, view(5, "b", "ba"))
+    bench.say(B, Suback(asked.packet_id, [1]))
+    assert ticket.done
+    assert ticket.reasons == [1]
+
+
+def test_messages_are_given_once_and_in_order_with_their_gap() -> None:
+    bench = pair()
+
+    def message(number: int) -> Publish:
+        stamp = ("hf", f"{bench.wall_ns}/{number}/p.1")
+        return Publish("x", b"%d" % number, properties=Properties(user=[stamp]))
+
+    bench.say(A, message(1), message(2), message(2))
+    bench.lose(A)
+    bench.announce(B, view(5, "b", "ba"))
+    bench.say(B, message(1), message(2), message(5), message(4), message(6))
+    taken = [(each.payload, each.missed) for each in bench.endpoint.take_messages()]
+    assert taken == [(b"1", 0), (b"2", 0), (b"5", 2), (b"6", 0)]
+    assert bench.endpoint.duplicates == 4
+
+
+def test_a_duplicate_is_acknowledged_no_earlier_than_its_original() -> None:
+    bench = pair()
+    stamp = Properties(user=[("hf", "1/1/p.1")])
+    bench.say(A, Publish("x", b"1", 1, packet_id=7, properties=stamp))
+    bench.lose(A)
+    bench.announce(B, view(5, "b", "ba"))
+    bench.say(B, Publish("x", b"1", 1, dup=True, packet_id=9, properties=stamp))
+    assert bench.sent(B) == []
+    assert [each.payload for each in bench.endpoint.take_messages()] == [b"1"]
+    assert bench.sent(B) == [Puback(9)]
+
+
+def test_without_anybody_there_the_rings_keep_their_last() -> None:
+    bench = keeping()
+    bench.lose(B)
+    bench.lose(A)
+    for number in range(5):
+        bench.publish("keep/1", b"%d" % number)
+    bench.publish("other", b"gone")
+    assert bench.endpoint.unsent == 4
+    bench.pass_time(100 * MS)
+    bench.sent(B)
+    bench.admit(B, view(5, "b", "b"))
+    assert payloads(bench.sent(B)) == [b"3", b"4"]
+
+
+def test_an_outage_has_an_end() -> None:
+    bench = keeping(outage_ns_max=1_000 * MS)
+    bench.lose(B)
+    bench.lose(A)
+    bench.pass_time(999 * MS)
+    assert bench.took(Ended) == []
+    bench.pass_time(MS)
+    (ended,) = bench.took(Ended)
+    assert "closed the connection" in str(ended.error)
+
+
+def test_dials_are_spread_and_become_rare() -> None:
+    bench = Bench(A)
+    times = []
+    for _ in range(60):
+        bench.dialled.clear()
+        times.append(bench.now_ns)
+        bench.endpoint.failed(A, bench.now_ns)
+        while not bench.dialled:
+            bench.pass_time(MS)
+    waits = [after - before for before, after in pairwise(times)]
+    assert max(waits[:4]) < 200 * MS
+    assert max(waits) > 2_000 * MS
+    assert len(set(waits[-20:])) > 15
+
+
+def test_a_silent_connection_is_dead() -> None:
+    bench = pair(keep_alive_s=2)
+    bench.pass_time(1_000 * MS)
+    bench.sent(A)
+    bench.pass_time(1_000 * MS)
+    assert A in bench.hung_up
+    assert bench.endpoint.home is None
+
+
+# -- brokers that know no groups -----------------------------------------------------------------------------
+
+
+def test_the_first_broker_that_answers_is_used_alone() -> None:
+    bench = Bench(A, B)
+    bench.open(A)
+    bench.open(B)
+    bench.say(B, Connack())
+    assert bench.endpoint.home == B
+    assert bench.hung_up == [A]
+    bench.pass_time(60_000 * MS)
+    assert bench.dialled == []
+    bench.lose(B)
+    bench.pass_time(100 * MS)
+    assert sorted(bench.dialled) == [A, B]
+
+
+def test_goodbye_ends_the_session_that_was_kept_for_a_failover() -> None:
+    bench = pair()
+    bench.endpoint.close(bench.now_ns)
+    assert bench.sent(A) == [Disconnect(0, Properties(session_expiry=0))]
+    assert bench.hung_up == [A, B]
+    assert bench.took(Ended) == [Ended(None)]
