@@ -110,6 +110,9 @@ class Journal:
         self.why = ""
         self.cut: Cut | None = None
         self._end_max = bounds.records_end_max
+        self._body_max = bounds.body_bytes_max
+        self._waiting_max = bounds.waiting_bytes_max
+        self._ordinary_max = bounds.bytes_max - bounds.reserve_bytes
         self._runs: list[Run] = []
         self._appended_bytes = 0
         self._written_bytes = 0
@@ -254,24 +257,23 @@ class Journal:
             raise ValueError(f"kind {kind} is not between 1 and {KIND_MAX}")
         if self.state is not State.OPEN:
             self._refuse_by_state()
-        bounds = self.bounds
-        if longest > bounds.body_bytes_max:
+        if longest > self._body_max:
             raise NotAccepted(
                 Refusal.TOO_LONG,
-                f"a record of {longest} bytes is longer than the {bounds.body_bytes_max} that fit into "
-                f"a segment of {bounds.segment_bytes}: split it, or raise segment_bytes",
+                f"a record of {longest} bytes is longer than the {self._body_max} that fit into a segment of "
+                f"{self.bounds.segment_bytes}: split it, or raise segment_bytes",
             )
         # Two neighbouring segments hold more than one segment's worth of records, or they would be one.
-        segments = 2 + min(count, 2 * size // bounds.body_bytes_max)
-        size += segments * (HEADER_BYTES + MARK_BYTES)
-        if self.waiting_bytes + size > bounds.waiting_bytes_max:
+        size += (2 + min(count, 2 * size // self._body_max)) * (HEADER_BYTES + MARK_BYTES)
+        waiting = self._appended_bytes - self._written_bytes
+        if waiting + size > self._waiting_max:
             raise NotAccepted(
                 Refusal.BEHIND,
-                f"the disk of journal {self.disk.name} is behind: {self.waiting_bytes} bytes wait, "
-                f"and waiting_bytes_max is {bounds.waiting_bytes_max}",
+                f"the disk of journal {self.disk.name} is behind: {waiting} bytes wait, "
+                f"and waiting_bytes_max is {self._waiting_max}",
             )
-        limit = bounds.bytes_max if use_reserve else bounds.bytes_max - bounds.reserve_bytes
-        if self.used_bytes + size > limit:
+        limit = self.bounds.bytes_max if use_reserve else self._ordinary_max
+        if self._stored_bytes + waiting + size > limit:
             raise NotAccepted(
                 Refusal.FULL,
                 f"the journal {self.disk.name} is full: {self.used_bytes} of {limit} bytes are used. "
