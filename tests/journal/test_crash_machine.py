@@ -95,6 +95,20 @@ class Machine(RuleBasedStateMachine):
     def crash(self, again: int | None) -> None:
         self.restart(again)
 
+    @rule(operations=st.integers(0, 3))
+    def kill_in_commit(self, operations: int) -> None:
+        """Only the process ends. What it had written is found, so it must be safe from then on."""
+        self.power_loss_after(operations)
+        with suppress(PowerLoss):
+            self.journal.recover() if self.journal.state is State.FAILED else self.journal.commit()
+        self.disk.before = nothing
+        self.durable = self.journal.durable_number
+        self.disk.kill()
+        found = Journal(self.disk, BOUNDS).durable_number
+        assert self.durable <= found
+        self.durable = found
+        self.restart()
+
     def commit_to_a_bad_disk(self, why: str) -> None:
         with suppress(NotAccepted):
             self.journal.commit()

@@ -58,6 +58,14 @@ def test_records_read_back_as_they_were_written(records, first):
     assert (scan.broken, scan.offset, scan.number) == ("", len(data), first + len(records))
 
 
+def test_a_number_that_is_left_out_is_noticed():
+    header = Header(1, 7)
+    data = encode_header(header) + encode_record(1, 1, b"", 7) + encode_record(1, 3, b"", 7)
+    scan = Scan(data, header).to_end()
+    assert scan.broken == "record 3 stands where 2 should"
+    assert scan.offset == HEADER_BYTES + RECORD_BYTES
+
+
 @settings(max_examples=300)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_scanned_without_a_crash(data):
@@ -302,6 +310,25 @@ def test_a_closed_journal_says_so(disk):
     journal.close()
     assert refusal(journal, b"late").reason is Refusal.CLOSED
     assert [record.body for record in Journal(disk, BOUNDS).replay()] == [b"committed by close"]
+
+
+def test_what_is_found_after_a_kill_stays_after_a_power_loss(disk):
+    """The process died between write and sync: the next one reads the record, so it must not vanish."""
+    journal = Journal(disk, BOUNDS)
+    journal.append(MESSAGE, b"read once, there for ever")
+
+    def before(operation: str, name: str) -> None:
+        if operation == "sync":
+            raise KeyboardInterrupt
+
+    disk.before = before
+    with pytest.raises(KeyboardInterrupt):
+        journal.commit()
+    disk.before = nothing
+    disk.kill()
+    assert Journal(disk, BOUNDS).durable_number == 1
+    disk.crash()
+    assert Journal(disk, BOUNDS).durable_number == 1
 
 
 def test_marks_do_not_pile_up(disk):

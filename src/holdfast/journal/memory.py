@@ -82,10 +82,14 @@ class MemoryDisk:
     def count(self, operation: str) -> None:
         self.counts[operation] = self.counts.get(operation, 0) + 1
 
-    def crash(self) -> None:
-        """The host loses power. Files that were open cannot be used any more; the lock is free."""
+    def kill(self) -> None:
+        """The process ends, the host goes on: no byte is lost. Open files are dead, the lock is free."""
         self.age += 1
         self._locked = False
+
+    def crash(self) -> None:
+        """The host loses power, and the process ends with it."""
+        self.kill()
         kept = dict(self._synced)
         for name in sorted(self._seen.keys() ^ self._synced.keys()):
             # A name that was made or removed since the names were synced: either may be found.
