@@ -121,7 +121,6 @@ class Way:
         self._direction = direction
         self._items: deque[tuple[float, Item]] = deque()
         self._bytes = 0
-        self._last_due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
 
@@ -134,14 +133,13 @@ class Way:
         if not delay_s and not self._items and self._open:
             self._pass(item)
             return
-        self._last_due = max(self._last_due, self._relay.loop.time() + delay_s)
-        self._items.append((self._last_due, item))
+        self._items.append((self._relay.loop.time() + delay_s, item))
         if isinstance(item, bytes):
             self._bytes += len(item)
         self.turn()
 
     def turn(self) -> None:
-        """Passes what is due on, sets the alarm for the next, and reads on if there is room."""
+        """Passes on what is due, never past an earlier one; sets the alarm, and reads on if there is room."""
         now = self._relay.loop.time()
         while self._items and self._open and self._items[0][0] <= now:
             item = self._items.popleft()[1]
@@ -176,10 +174,8 @@ class Way:
         elif item is Ending.END:
             self._ended = True
             sink.write_eof()
-            if self.twin is not None and self.twin._ended:
-                sink.close()
-                if self.source is not None:
-                    self.source.close()
+            if self.twin is not None and self.twin._ended and self.source is not None:
+                self.source.close()
         elif item is Ending.CLOSED:
             sink.close()
         else:
