@@ -40,6 +40,7 @@ SEGMENT_BYTES_MIN = 4096
 SEGMENT_BYTES_MAX = 2**30
 SEGMENTS_MIN = 4
 RESERVE_SHARE = 8
+SEGMENT_OVERHEAD_BYTES = HEADER_BYTES + MARK_BYTES
 
 
 class State(Enum):
@@ -111,6 +112,7 @@ class Journal:
         self.cut: Cut | None = None
         self._end_max = bounds.records_end_max
         self._body_max = bounds.body_bytes_max
+        self._bytes_max = bounds.bytes_max
         self._waiting_max = bounds.waiting_bytes_max
         self._ordinary_max = bounds.bytes_max - bounds.reserve_bytes
         self._runs: list[Run] = []
@@ -216,7 +218,7 @@ class Journal:
 
     def append(self, kind: int, body: bytes, *, use_reserve: bool = False) -> int:
         """Accepts one record and returns its number. It is safe only when `durable_number` says so."""
-        self._admit(kind, len(body), RECORD_BYTES + len(body), 1, use_reserve)
+        self._admit(kind, len(body), RECORD_BYTES + len(body), use_reserve)
         return self._add(kind, body)
 
     def append_many(self, kind: int, bodies: Sequence[bytes], *, use_reserve: bool = False) -> range:
@@ -224,7 +226,7 @@ class Journal:
         first = self._next_number
         if bodies:
             sizes = [len(body) for body in bodies]
-            self._admit(kind, max(sizes), sum(sizes) + RECORD_BYTES * len(sizes), len(sizes), use_reserve)
+            self._admit(kind, max(sizes), sum(sizes) + RECORD_BYTES * len(sizes), use_reserve)
             for body in bodies:
                 self._add(kind, body)
         return range(first, self._next_number)
@@ -250,9 +252,9 @@ class Journal:
         if rotates:
             self._tail_bytes = 0
         self._runs.append(Run(number, rotates, [encode_mark(number, self._salt)], 0))
-        return MARK_BYTES + (HEADER_BYTES if rotates else 0)
+        return SEGMENT_OVERHEAD_BYTES if rotates else MARK_BYTES
 
-    def _admit(self, kind: int, longest: int, size: int, count: int, use_reserve: bool) -> None:
+    def _admit(self, kind: int, longest: int, size: int, use_reserve: bool) -> None:
         if not 0 < kind <= KIND_MAX:
             raise ValueError(f"kind {kind} is not between 1 and {KIND_MAX}")
         if self.state is not State.OPEN:
@@ -264,7 +266,7 @@ class Journal:
                 f"{self.bounds.segment_bytes}: split it, or raise segment_bytes",
             )
         # Two neighbouring segments hold more than one segment's worth of records, or they would be one.
-        size += (2 + min(count, 2 * size // self._body_max)) * (HEADER_BYTES + MARK_BYTES)
+        size += (2 + 2 * size // self._body_max) * SEGMENT_OVERHEAD_BYTES
         waiting = self._appended_bytes - self._written_bytes
         if waiting + size > self._waiting_max:
             raise NotAccepted(
@@ -272,7 +274,7 @@ class Journal:
                 f"the disk of journal {self.disk.name} is behind: {waiting} bytes wait, "
                 f"and waiting_bytes_max is {self._waiting_max}",
             )
-        limit = self.bounds.bytes_max if use_reserve else self._ordinary_max
+        limit = self._bytes_max if use_reserve else self._ordinary_max
         if self._stored_bytes + waiting + size > limit:
             raise NotAccepted(
                 Refusal.FULL,
