@@ -87,7 +87,14 @@ class Member:
         self._digest = digest_of(book)
         self._start_core(book, switches)
         self.log = StateLog(book.limits.state_log_max)
-        self.peers = Peers(self.broker, group, name, self._hello, event)
+        self.peers = Peers(
+            self.broker,
+            group,
+            name,
+            hello=self._hello,
+            joining=lambda: self.role is Role.JOINING,
+            event=event,
+        )
         self.serving = Serving(self)
         self.following = Following(self)
         self.recorder = GroupRecorder(
@@ -236,6 +243,10 @@ class Member:
         before = self.peers.link_to(hello.name)
         if self.peers.greet(peer, hello, self._digest):
             if before is not None and before is not peer:
+                worse = self.peers.second_best(peer, before)
+                self.peers.close(worse)
+                if worse is peer:
+                    return
                 self.peer_ended(before, now_ns)
             self.told(peer, hello.role, hello.view, now_ns)
 
@@ -278,7 +289,7 @@ class Member:
             case Action.PROMOTE:
                 self._promote(now_ns)
             case Action.STEP_DOWN:
-                self._step_down(now_ns)
+                self._step_down(now_ns, peer)
                 if peer is not None:
                     self.happen(happening, now_ns, peer)
             case Action.REJOIN:
@@ -339,12 +350,12 @@ class Member:
         self.door.open(now_ns)
         self.event("serving", {"view": self.view.number, "again": self.again})
 
-    def _step_down(self, now_ns: int) -> None:
+    def _step_down(self, now_ns: int, successor: Peer | None) -> None:
         self.recorder.recording = False
         self.recorder.unsent.clear()
         self.recorder.give_up("this broker does not serve any more")
         self.serving.stop()
-        self.view = View(self.view_max)
+        self.view = View(self.view_max, "" if successor is None else successor.state.name)
         self.tell_clients()
         self.door.close(now_ns)
         self._rejoin(now_ns)
