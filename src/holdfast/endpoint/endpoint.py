@@ -7,6 +7,7 @@ no `lost`. Behind this face: `group` decides where to write, `outbox` what, `inb
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from holdfast.contract.model import Contract
@@ -115,10 +116,17 @@ class Endpoint:
             channel.read_ns = wall_ns
             channel.protocol.feed(data)
             self._work(channel)
+        elif (left := self._group.left(address)) is not None:
+            left.protocol.feed(data)
+            with contextlib.suppress(PeerError):
+                left.protocol.scan_after_goodbye(self._inbox, wall_ns)
 
     def lost(self, address: Address, now_ns: int, why: str = "") -> None:
         group = self._group
         group.now_ns = now_ns
+        if group.left(address) is not None:
+            group.over(address)
+            return
         channel = group.connection(address)
         if channel is not None:
             self._finish_reading(channel)
@@ -256,6 +264,7 @@ class Endpoint:
                 if self._inbox.full and channel is self._group.target and not all:
                     self._stalled = True
                     break
+                self._outbox.acknowledged(protocol.take_acknowledgements())
                 packet = protocol.next()
                 if packet is None:
                     break
