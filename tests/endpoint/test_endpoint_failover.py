@@ -242,6 +242,23 @@ def test_subscriptions_are_renewed_after_a_move_without_retained_messages() -> N
     assert dict(again.properties.user) == {"hf-deadline": "20ms"}
 
 
+def test_renewals_do_not_pile_up_while_primaries_come_and_go() -> None:
+    bench = pair()
+    bench.endpoint.subscribe("x", now_ns=bench.now_ns)
+    (asked,) = bench.sent(A)
+    bench.say(A, Suback(asked.packet_id, [1]))
+    for number in range(5, 25):
+        here, there = (B, A) if number % 2 else (A, B)
+        name, other = here[0], there[0]
+        bench.announce(here, view(number, name, name + other))
+        assert [type(packet) for packet in bench.sent(here)] == [Subscribe]
+        bench.lose(there)
+        bench.pass_time(10_000 * MS)
+        bench.unread.clear()
+        bench.admit(there, view(number, other, name + other))
+    assert bench.endpoint.room == bench.endpoint.config.waiting_max - 1
+
+
 def test_a_request_that_was_on_its_way_is_asked_again() -> None:
     bench = pair()
     ticket = bench.endpoint.subscribe("x", now_ns=bench.now_ns)

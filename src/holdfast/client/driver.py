@@ -84,7 +84,7 @@ class Driver:
 
     def read_on(self) -> None:
         """Messages were taken: what was paused is read again."""
-        if not self.endpoint.full:
+        if self.endpoint.drained:
             self.reading_paused = False
             for link in self._links.values():
                 link.start_reading()

@@ -277,8 +277,7 @@ class Group:
             case Action.LEAN:
                 heir = self._heir()
                 assert heir is not None
-                self.target = heir
-                self._outbox.direct(heir.protocol)
+                self._write_to(heir)
             case Action.WAIT:
                 self.target = None
                 self._outbox.direct(None)
@@ -297,7 +296,7 @@ class Group:
                 self._leave(old, linger=before is State.SERVED)
             if channel.served_at_once and not channel.session_present:
                 self._outbox.session.unreleased.clear()
-            self._outbox.direct(channel.protocol)
+            self._write_to(channel)
         elif before is State.SERVED:
             self._last = now_at
             return
@@ -310,6 +309,11 @@ class Group:
             self._subscriptions.renew()
         self._last = now_at
         self.events.append(Connected(channel.address, self.view, channel.session_present))
+
+    def _write_to(self, channel: Channel) -> None:
+        self.target = channel
+        self._subscriptions.forget_renewals()
+        self._outbox.direct(channel.protocol)
 
     def _heir(self) -> Channel | None:
         """The first connected standby in the order of succession."""
