@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import crash, growth, latency, memory, throughput
+from . import client, crash, growth, latency, memory, throughput
 from .brokers import KINDS, NAMES, NotStarted, raise_file_limit
 from .group import NotReached
 from .load import Lost
@@ -26,6 +26,7 @@ BENCHMARKS = {
     "qos1": throughput.qos1,
     "latency": latency.latency,
     "growth": growth.growth,
+    "client": client.client,
     "memory": memory.memory,
     "soak": memory.soak,
     "crash": crash.crash,

@@ -6,7 +6,7 @@ from endpoint.bench import MS, A, B, Bench, C, pair, payloads, told, view
 from holdfast.contract.model import Contract
 from holdfast.endpoint import Connected, Ended, Redirected
 from holdfast.endpoint.failover import TABLE, Event, State
-from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY
+from holdfast.mqtt.conventions import VIEW_PROPERTY, VIEW_TOPIC, WARM_PROPERTY
 from holdfast.mqtt.packets import (
     Connack,
     Disconnect,
@@ -116,7 +116,29 @@ def test_a_higher_view_is_followed_while_the_old_primary_still_answers() -> None
     assert bench.endpoint.home == B
     assert payloads(bench.sent(B)) == [b"1"]
     assert bench.sent(A) == [Disconnect(0, Properties(user=[(VIEW_PROPERTY, "5")]))]
+    assert bench.hung_up == []
+    bench.pass_time(500 * MS)
     assert bench.hung_up == [A]
+
+
+def test_what_the_old_primary_sent_before_it_knew_still_counts() -> None:
+    bench = pair()
+
+    def message(number: int, qos: int = 0) -> Publish:
+        properties = Properties(user=[("hf", f"1/{number}/p.1")], content_type="c" if number % 2 else None)
+        return Publish("x", b"%d" % number, qos, packet_id=number if qos else 0, properties=properties)
+
+    bench.say(A, message(1))
+    bench.announce(B, view(5, "b", "ba"))
+    bench.say(A, message(2), message(3, 1), Publish(VIEW_TOPIC, b"4/a/a=a:1883"), message(4))
+    bench.say(B, message(5))
+    assert [each.payload for each in bench.endpoint.take_messages()] == [b"1", b"2", b"3", b"4", b"5"]
+    assert bench.endpoint.home == B
+    assert [type(packet) for packet in bench.sent(A)] == [Disconnect]
+    bench.lose(A)
+    assert bench.endpoint.home == B
+    bench.pass_time(100 * MS)
+    assert A in bench.dialled
 
 
 def test_a_lower_view_is_never_followed() -> None:
@@ -218,6 +240,23 @@ def test_subscriptions_are_renewed_after_a_move_without_retained_messages() -> N
         ("y", 1, 2),
     ]
     assert dict(again.properties.user) == {"hf-deadline": "20ms"}
+
+
+def test_renewals_do_not_pile_up_while_primaries_come_and_go() -> None:
+    bench = pair()
+    bench.endpoint.subscribe("x", now_ns=bench.now_ns)
+    (asked,) = bench.sent(A)
+    bench.say(A, Suback(asked.packet_id, [1]))
+    for number in range(5, 25):
+        here, there = (B, A) if number % 2 else (A, B)
+        name, other = here[0], there[0]
+        bench.announce(here, view(number, name, name + other))
+        assert [type(packet) for packet in bench.sent(here)] == [Subscribe]
+        bench.lose(there)
+        bench.pass_time(10_000 * MS)
+        bench.unread.clear()
+        bench.admit(there, view(number, other, name + other))
+    assert bench.endpoint.room == bench.endpoint.config.waiting_max - 1
 
 
 def test_a_request_that_was_on_its_way_is_asked_again() -> None:
