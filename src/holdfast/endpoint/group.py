@@ -208,8 +208,10 @@ class Group:
             return
         known = self.view.number if self.view is not None else 0
         if note.number > known or (note.number == known and note.from_primary):
+            listed = set() if self.view is None else {place.name for place in self.view.places}
             self.view = note
             self._adopt(note)
+            self._hurry({place.name for place in note.places} - listed)
         if note.from_primary and channel.up:
             if note.number < known:
                 self._leave(channel)
@@ -246,6 +248,13 @@ class Group:
         for place in note.places:
             if place.name not in names:
                 self._add((place.host, place.port), place.name)
+
+    def _hurry(self, names: set[str]) -> None:
+        """An heir that is back must be connected before it is needed, not when its backoff ends."""
+        for channel in self.channels.values():
+            if channel.name in names:
+                channel.hurry(self.now_ns)
+        self._plan()
 
     def _follow(self, reference: str | None) -> None:
         address = parse_reference(reference)
@@ -284,6 +293,8 @@ class Group:
                 if self.view is None:
                     for each in self.channels.values():
                         each.wake(self.now_ns)
+                else:
+                    self._hurry({place.name for place in self.view.places[1:]})
             case Action.STAY | Action.END:
                 pass
 
