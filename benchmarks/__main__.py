@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import client, crash, growth, latency, memory, throughput
+from . import client, crash, failover, growth, latency, memory, paho, protection, suback, throughput
 from .brokers import KINDS, NAMES, NotStarted, raise_file_limit
 from .group import NotReached
 from .load import Lost
@@ -30,6 +30,10 @@ BENCHMARKS = {
     "memory": memory.memory,
     "soak": memory.soak,
     "crash": crash.crash,
+    "failover": failover.failover,
+    "protection": protection.protection,
+    "suback": suback.suback,
+    "paho": paho.paho,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"
