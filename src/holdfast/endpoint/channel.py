@@ -94,6 +94,12 @@ class Channel:
         if self.phase is Phase.IDLE and self.due_ns is None:
             self.due_ns = now_ns + self._backoff.failed()
 
+    def hurry(self, now_ns: int) -> None:
+        """Dials soon, however often that failed before: somebody says that it is there again."""
+        if self.phase is Phase.IDLE:
+            self._backoff.succeeded()
+            self.due_ns = now_ns + self._backoff.failed()
+
     def answered_ping(self) -> None:
         self._ping_unanswered = False
 
