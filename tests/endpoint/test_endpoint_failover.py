@@ -5,7 +5,7 @@ from itertools import pairwise
 from endpoint.bench import MS, A, B, Bench, C, pair, payloads, told, view
 from holdfast.contract.model import Contract
 from holdfast.endpoint import Connected, Ended, Redirected
-from holdfast.endpoint.failover import TABLE, Event, State
+from holdfast.endpoint.failover import TABLE, Action, Event, State
 from holdfast.mqtt.conventions import VIEW_PROPERTY, VIEW_TOPIC, WARM_PROPERTY
 from holdfast.mqtt.packets import (
     Connack,
@@ -29,6 +29,18 @@ def keeping(**config: object) -> Bench:
 
 def test_every_state_answers_every_event() -> None:
     assert set(TABLE) == {(state, event) for state in State for event in Event}
+
+
+def test_the_laws_of_the_table() -> None:
+    for (state, event), (action, after) in TABLE.items():
+        ended = state is State.ENDED
+        assert (after is State.ENDED) == (ended or event is Event.CLOSED)
+        assert (action is Action.SETTLE) == (event is Event.PRIMARY_SPOKE and not ended)
+        assert (after is State.SERVED) == (
+            action is Action.SETTLE or (state is State.SERVED and action is Action.STAY)
+        )
+        assert action is not Action.LEAN or after is State.LEANING
+        assert action is not Action.WAIT or after is State.ORPHANED
 
 
 def test_all_addresses_are_dialled_warm_and_the_primary_serves() -> None:
@@ -80,6 +92,15 @@ def test_what_is_unacknowledged_is_sent_again_in_its_place() -> None:
     assert again[0].properties == first.properties
 
 
+def test_older_than_the_ring_but_unacknowledged_goes_first() -> None:
+    bench = keeping()
+    bench.publish("keep/1", b"1", 1)
+    for number in (2, 3, 4):
+        bench.publish("keep/1", b"%d" % number)
+    bench.lose(A)
+    assert payloads(bench.sent(B)) == [b"1", b"3", b"4"]
+
+
 def test_what_was_acknowledged_is_sent_again_only_as_far_as_it_is_kept() -> None:
     bench = keeping()
     for number in range(4):
@@ -106,6 +127,33 @@ def test_another_member_than_the_heir_is_promoted() -> None:
     assert B in bench.hung_up
     bench.pass_time(10_000 * MS)
     assert (VIEW_PROPERTY, "6") in bench.open(B).properties.user
+
+
+def test_an_heir_that_dies_too_is_followed_by_the_next() -> None:
+    bench = Bench(A, B, C)
+    bench.endpoint.declare("keep/#", KEEP_2)
+    for address, name in ((A, "a"), (B, "b"), (C, "c")):
+        bench.admit(address, view(4, name, "abc"))
+    bench.publish("keep/1", b"1")
+    bench.lose(A)
+    bench.publish("keep/1", b"2")
+    bench.lose(B)
+    assert payloads(bench.sent(C)) == [b"1", b"2"]
+    bench.announce(C, view(6, "c", "c"))
+    assert bench.endpoint.home == C
+
+
+def test_an_heir_that_comes_back_after_everybody_was_gone_gets_what_may_be_lost() -> None:
+    bench = keeping()
+    bench.lose(B)
+    bench.lose(A)
+    bench.publish("keep/1", b"1")
+    bench.pass_time(50 * MS)
+    bench.admit(B, view(4, "b", "ab"))
+    assert bench.endpoint.home is None
+    assert payloads(bench.sent(B)) == [b"1"]
+    bench.announce(B, view(5, "b", "b"))
+    assert bench.endpoint.home == B
 
 
 def test_a_higher_view_is_followed_while_the_old_primary_still_answers() -> None:
@@ -224,6 +272,13 @@ def test_an_address_of_another_name_is_not_dialled_twice() -> None:
     assert bench.dialled == []
 
 
+def test_a_member_that_may_be_one_of_ours_is_not_dialled_by_its_other_name() -> None:
+    bench = Bench(A, ("10.0.0.2", 1883))
+    bench.admit(A, view(4, "a", "ab"))
+    bench.pass_time(MS)
+    assert bench.dialled == [("10.0.0.2", 1883)]
+
+
 def test_subscriptions_are_renewed_after_a_move_without_retained_messages() -> None:
     bench = pair()
     bench.endpoint.subscribe(["x/#", "y"], qos=1, deadline_ns=20 * MS, depth=2, now_ns=bench.now_ns)
@@ -337,6 +392,25 @@ def test_dials_are_spread_and_become_rare() -> None:
     assert max(waits[:4]) < 200 * MS
     assert max(waits) > 2_000 * MS
     assert len(set(waits[-20:])) > 15
+
+
+def test_a_connection_that_does_not_last_is_no_success() -> None:
+    bench = Bench(A)
+    times = []
+    for _ in range(40):
+        bench.unread.clear()
+        bench.admit(A, None)
+        bench.lose(A)
+        times.append(bench.now_ns)
+        while not bench.dialled:
+            bench.pass_time(MS)
+    assert max(after - before for before, after in pairwise(times)) > 2_000 * MS
+    bench.unread.clear()
+    bench.admit(A, None)
+    bench.pass_time(5_000 * MS)
+    bench.lose(A)
+    bench.pass_time(20 * MS)
+    assert bench.dialled == [A]
 
 
 def test_a_silent_connection_is_dead() -> None:

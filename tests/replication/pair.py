@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tests.broker.bench import MS, WALL_NS, book, contract
 
 from holdfast.broker.connection import Connection
+from holdfast.config import Limits
 from holdfast.contract.model import ContractBook
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY
@@ -37,12 +38,13 @@ def group_of(size: int, **more: object) -> GroupConfig:
     return GroupConfig(name="plant", members=members, **more)
 
 
-def contracts() -> ContractBook:
+def contracts(limits: Limits | None = None) -> ContractBook:
     """Like the published ones: fast is covered by its publisher, safe is replicated."""
     return book(
         contract("fast", "fast/+", "50ms", 0),
         contract("safe", "safe/+", "100ms", 0).replace("retention = 2", "retention = 1"),
         contract("loose", "loose/+", "100ms", 3),
+        limits=limits,
     )
 
 
@@ -119,6 +121,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.wires: dict[Peer, Peer] = {}
         self.cut: set[frozenset[str]] = set()
+        self.held: list[tuple[Peer, bytes]] = []
         self.owner: dict[Peer, str] = {}
         self.clients: dict[Connection, Client] = {}
         self.stalled: set[str] = set()
@@ -176,6 +179,14 @@ class Group:
                 self.members[self.owner.pop(other)].lost(other, self.now_ns)
         self.run()
 
+    def heal(self) -> None:
+        """The cut links work again: what was written meanwhile arrives."""
+        self.cut.clear()
+        held, self.held = self.held, []
+        for peer, data in held:
+            peer.feed(data, self.now_ns, self.wall_ns)
+        self.run()
+
     def turn(self) -> bool:
         more = False
         for name, member in list(self.members.items()):
@@ -213,6 +224,7 @@ class Group:
             return
         target = self.owner[other]
         if frozenset((name, target)) in self.cut:
+            self.held.append((other, data))
             return
         if data:
             other.feed(data, self.now_ns, self.wall_ns)

@@ -2,6 +2,7 @@
 
 Laws:
 - a connection that is lost is dialled again after a wait that `Backoff` draws; a parked one is not
+- only a connection that lasted makes the next wait short: two clients of one name do not fight at full speed
 - a connection that does not answer within `answer_ns_max`, or leaves a ping unanswered, is dead
 """
 
@@ -42,6 +43,7 @@ class Channel:
         self._session = session
         self._backoff = backoff
         self._half_ns = 0
+        self._admitted_ns: int | None = None
         self._ping_unanswered = False
 
     def __str__(self) -> str:
@@ -64,7 +66,7 @@ class Channel:
 
     def admitted(self, packet: Connack, keep_alive_s: int, now_ns: int) -> None:
         self.phase = Phase.UP
-        self._backoff.succeeded()
+        self._admitted_ns = now_ns
         self.session_present = packet.session_present
         asked = packet.properties.server_keep_alive
         self._half_ns = (keep_alive_s if asked is None else asked) * S // 2
@@ -73,6 +75,9 @@ class Channel:
 
     def closed(self, now_ns: int, *, parked: bool = False) -> None:
         """The connection is over, or never came to be."""
+        if self._admitted_ns is not None and now_ns - self._admitted_ns >= self._backoff.ns_max:
+            self._backoff.succeeded()
+        self._admitted_ns = None
         self.phase = Phase.IDLE
         self.due_ns = None if parked else now_ns + self._backoff.failed()
 

@@ -213,7 +213,7 @@ class Group:
             self._adopt(note)
             self._hurry({place.name for place in note.places} - listed)
         if note.from_primary and channel.up:
-            if note.number < known:
+            if note.number < known and not self._serves(note.teller):
                 self._leave(channel)
             else:
                 self._served(channel, note)
@@ -233,8 +233,12 @@ class Group:
     def _served(self, channel: Channel, note: ViewNote) -> None:
         if self.target is not None and self.target is not channel:
             self._finish_reading(self.target)
-        self._served_in = note.number
+        self._served_in = max(note.number, self.view.number if self.view is not None else 0)
         self._fire(Happening.PRIMARY_SPOKE, channel)
+
+    def _serves(self, name: str) -> bool:
+        """Whether that member is the primary of the newest view we know: older words of it may come later."""
+        return self.view is not None and bool(self.view.places) and self.view.places[0].name == name
 
     def _adopt(self, note: ViewNote) -> None:
         """Learns the addresses of members, unless one that we know may be theirs by another name."""

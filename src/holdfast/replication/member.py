@@ -141,6 +141,7 @@ class Member:
 
     def undialable(self, name: str, now_ns: int) -> None:
         self.peers.undialable(name, now_ns)
+        self._look_for_primary(now_ns)
 
     def lost(self, wire: Wire, now_ns: int) -> None:
         if isinstance(wire, Connection):
@@ -160,10 +161,11 @@ class Member:
     def turn(self, now_ns: int, wall_ns: int) -> bool:
         """Messages first, then what the members have to say to each other, then the time."""
         self.recorder.now_ns = now_ns
-        more = self.broker.turn(now_ns, wall_ns)
-        if now_ns - self.turned_ns > self.group.silence_ns // 2:
-            self.peers.forgive(now_ns)  # we were asleep ourselves: nobody else's silence counts
+        asleep = now_ns - self.turned_ns > self.group.silence_ns // 2
         self.turned_ns = now_ns
+        if asleep:
+            self._wake(now_ns)
+        more = self.broker.turn(now_ns, wall_ns)
         more |= self._listen(now_ns)
         self.serving.record_retained()
         self._look_around(now_ns)
@@ -178,8 +180,16 @@ class Member:
         if self.role is Role.JOINING:
             times.append(self._joining_since_ns + self.group.join_wait_ns)
         if self._gone_since_ns is not None:
-            times.append(self._gone_since_ns + self._patience_ns())
+            patience_ns = max(self._patience_ns(), self.group.silence_ns if self.peers.sought else 0)
+            times.append(self._gone_since_ns + patience_ns)
         return min((time for time in times if time is not None), default=None)
+
+    def _wake(self, now_ns: int) -> None:
+        """We were asleep ourselves: nobody else's silence counts, and another may serve by now."""
+        self.peers.forgive(now_ns)
+        if self.role is Role.JOINING:
+            self._joining_since_ns = now_ns
+        self._listen(now_ns)
 
     def _listen(self, now_ns: int) -> bool:
         """At most so many words from each member."""
@@ -194,6 +204,8 @@ class Member:
             if peer.fault is not None and not peer.closing:
                 self.peers.refuse(peer, peer.fault)
             if peer.closing:
+                if self.follows(peer) and not peer.state.said_bye:
+                    self.happen(Happening.DROPPED, now_ns)  # it lives, but not for us
                 self.peer_ended(peer, now_ns)
             more |= bool(peer.control)
         return more
@@ -217,11 +229,10 @@ class Member:
                 self.serving.has(peer, word.number, now_ns)
             case Drop():
                 self.event("dropped", {"by": peer.state.name, "why": word.why})
-                if self.follows(peer):
-                    self.happen(Happening.DROPPED, now_ns)
                 self.peers.close(peer)
             case Bye():
                 self.event("said goodbye", {"peer": peer.state.name})
+                peer.state.said_bye = True
                 self.peers.close(peer)
             case Refusal():
                 self.event("refused by peer", {"peer": peer.state.name, "why": word.why})
@@ -379,9 +390,7 @@ class Member:
             self._silent(peer, now_ns)
         if self.role is Role.JOINING and self._is_first(now_ns):
             self.happen(Happening.ALONE, now_ns)
-        if self._gone_since_ns is not None and now_ns >= self._gone_since_ns + self._patience_ns():
-            self._gone_since_ns = None
-            self.happen(Happening.PRIMARY_GONE, now_ns)
+        self._look_for_primary(now_ns)
         if self.broker.core.backup_lags:
             self.serving.drop_backup("it does not take its copies as fast as they come")
 
@@ -419,28 +428,53 @@ class Member:
         return heirs[: heirs.index(self.name)] if self.name in heirs else heirs
 
     def _silent(self, peer: Peer, now_ns: int) -> None:
+        """Nothing was heard of a member for too long. It is told what follows, should it wake."""
+        self.event("silent", {"peer": peer.state.name, "for_ms": (now_ns - peer.heard_ns) // 1_000_000})
         if self.role is Role.PRIMARY and peer.state.follows:
             self.peers.send(peer, Drop("nothing was heard of it for too long"))
-        self.event("silent", {"peer": peer.state.name, "for_ms": (now_ns - peer.heard_ns) // 1_000_000})
-        self.peers.close(peer)
-        self.peer_ended(peer, now_ns)
+            self.serving.lost(peer, now_ns)
+        elif self.follows(peer):
+            self._leaderless(peer, now_ns)
+            self._look_for_primary(now_ns)
+            if self.role is Role.PRIMARY:
+                self.peers.send(peer, ViewIs(self.view.number, self.view.primary, self.view.heirs))
 
     def peer_ended(self, peer: Peer, now_ns: int) -> None:
         """The connection to another member is over."""
-        follows, heard_ns = self.follows(peer), peer.heard_ns
+        follows = self.follows(peer)
         if not self.peers.forget(peer, now_ns):
             return
-        peer.buffer = None
         if follows:
-            self._last_sign_ns = heard_ns
-            if self.role is Role.SYNCING or self._patience_ns() == 0:
-                self.happen(Happening.PRIMARY_GONE, now_ns)
-            else:
-                self._gone_since_ns = now_ns
+            self._leaderless(peer, now_ns)
+            if not peer.state.said_bye and self.role is Role.BACKUP:
+                self.peers.dial_now(peer.state.name)  # a connection may end though its other end lives
         if self.role is Role.PRIMARY:
             self.serving.lost(peer, now_ns)
+        self._look_for_primary(now_ns)
 
-    # The end
+    def _leaderless(self, peer: Peer, now_ns: int) -> None:
+        self._last_sign_ns = peer.heard_ns
+        self._gone_since_ns = now_ns
+        peer.buffer = None
+
+    def _look_for_primary(self, now_ns: int) -> None:
+        """The primary is gone when it cannot be dialed, and those who come before us had their time."""
+        since_ns = self._gone_since_ns
+        if since_ns is None or now_ns < since_ns + self._patience_ns():
+            return
+        if self.peers.sought and now_ns < since_ns + self.group.silence_ns:
+            return
+        self._gone_since_ns = None
+        self.happen(Happening.PRIMARY_GONE, now_ns)
+
+    # The end, and a new beginning
+
+    def reload(self, book: ContractBook) -> None:
+        """New contracts: members protect each other again when all have them."""
+        self.broker.reload(book)
+        self._digest = digest_of(book)
+        for peer in self.peers.greeted():
+            self.peers.send(peer, self._hello())
 
     def drain(self, now_ns: int) -> None:
         """Says goodbye to the members, so that an heir takes over at once, then to the clients."""
