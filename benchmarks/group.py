@@ -8,7 +8,9 @@ Laws:
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 import signal
 import socket
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.mqtt.codec import decode, encode, split
-from holdfast.mqtt.conventions import VIEW_PROPERTY, ViewNote, find_view
+from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY, ViewNote, find_view
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties
 
 from .ahead import go_ahead
@@ -48,9 +50,13 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in sockets]
 
 
-def ask_view(port: int, client_id: str = "") -> ViewNote | None:
-    """What the broker at that port says about its group; None if it does not answer."""
-    hello = Connect(client_id=client_id, properties=Properties(user=[(VIEW_PROPERTY, "0")]))
+_probes = itertools.count()
+
+
+def ask_view(port: int) -> ViewNote | None:
+    """What the broker at that port, primary or standby, says about its group; None if it does not answer."""
+    asks = [(VIEW_PROPERTY, "0"), (WARM_PROPERTY, "1")]
+    hello = Connect(client_id=f"probe-{os.getpid()}-{next(_probes)}", properties=Properties(user=asks))
     try:
         with socket.create_connection((LOOPBACK, port), timeout=PROBE_S_MAX) as sock:
             sock.sendall(encode(hello, 5))
@@ -273,7 +279,7 @@ class Group:
 
     def last_words(self) -> str:
         return "\n".join(
-            f"-- {member.name}\n" + "\n".join(member.log.splitlines()[-12:])
+            f"-- {member.name}\n" + "\n".join(member.log.splitlines()[-20:])
             for member in self.members.values()
         )
 

@@ -82,6 +82,7 @@ class Member:
         self._last_sign_ns: int | None = None
         self.view_max = 0  # the highest view anybody told of
         self._joining_since_ns = now_ns
+        self._superseded = False  # we stepped down: somebody serves, until the wait for it says otherwise
         self._gone_since_ns: int | None = None
         self.turned_ns = now_ns
         self._digest = digest_of(book)
@@ -322,6 +323,7 @@ class Member:
     def _rejoin(self, now_ns: int) -> None:
         """Looks for a primary; the copies stay, should nobody else have them."""
         self._joining_since_ns = now_ns
+        self._superseded = False
         self._gone_since_ns = None
         for peer in self.peers.all():
             peer.buffer = None
@@ -370,6 +372,7 @@ class Member:
         self.tell_clients()
         self.door.close(now_ns)
         self._rejoin(now_ns)
+        self._superseded = True
 
     def set_view(self, view: View, now_ns: int) -> None:
         """The primary tells everybody who serves and who takes over."""
@@ -413,8 +416,8 @@ class Member:
         if any(state.role in (Role.PRIMARY, Role.CLAIMING) for state in others):
             return False
         waited = now_ns - self._joining_since_ns >= self.group.join_wait_ns
-        if len(others) + 1 < len(self.group.members) and not waited:
-            return False
+        if (self._superseded or len(others) + 1 < len(self.group.members)) and not waited:
+            return False  # what was known of the others before we stepped down is no answer
         mine = (self.log.epoch, self.log.number, -self.index)
         return all(mine > (state.epoch, state.number, -state.index) for state in others)
 
