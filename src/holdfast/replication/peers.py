@@ -237,7 +237,7 @@ class Peers:
             self.send(peer, beat(peer, now_ns))
 
     def silent(self, now_ns: int) -> list[Peer]:
-        """Those of which nothing was heard for too long, each told of once; a connection that stays so closes."""
+        """Those of which nothing was heard for too long, each told of once; later their connections close."""
         silent = []
         for peer in self._peers:
             quiet_ns = now_ns - peer.heard_ns
