@@ -17,6 +17,8 @@ from holdfast.endpoint.session import Session
 from holdfast.mqtt.packets import Connack, Connect
 from holdfast.units import S
 
+PROBE_NS = 1 * S
+
 
 class Phase(Enum):
     IDLE = auto()
@@ -111,6 +113,12 @@ class Channel:
         self.protocol.ping()
         self.due_ns = now_ns + self._half_ns
         return True
+
+    def probe(self, now_ns: int) -> None:
+        """Asks at once whether it is alive: somebody says that we need it."""
+        if self.up and not self._ping_unanswered:
+            self.ping(now_ns, unread=False)
+            self.due_ns = now_ns + PROBE_NS
 
     @property
     def silence_s(self) -> float:

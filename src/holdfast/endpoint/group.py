@@ -212,6 +212,7 @@ class Group:
             self.view = note
             self._adopt(note)
             self._hurry({place.name for place in note.places} - listed)
+            self._probe_primary(note)
         if note.from_primary and channel.up:
             if note.number < known and not self._serves(note.teller):
                 self._leave(channel)
@@ -252,6 +253,13 @@ class Group:
         for place in note.places:
             if place.name not in names:
                 self._add((place.host, place.port), place.name)
+
+    def _probe_primary(self, note: ViewNote) -> None:
+        """Another member says who serves: if our connection to that one is dead, better to learn it now."""
+        for channel in self.channels.values():
+            if note.places and not note.from_primary and channel.name == note.places[0].name:
+                channel.probe(self.now_ns)
+        self._plan()
 
     def _hurry(self, names: set[str]) -> None:
         """An heir that is back must be connected before it is needed, not when its backoff ends."""

@@ -14,6 +14,8 @@ Laws:
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from holdfast.broker.broker import Broker, Event, ignore
 from holdfast.broker.connection import Connection
 from holdfast.broker.core import Core
@@ -54,6 +56,14 @@ AS_PUBLISHED = Switches()
 GRACE_S = 5  # how long clients that were connected may take to come to a new primary
 
 
+class Doubt(Struct):
+    """Whether a primary that slept still serves: its heir knows."""
+
+    heir: str
+    since_ns: int
+    ended: list[Peer]  # connections to members that ended meanwhile
+
+
 class Member:
     def __init__(
         self,
@@ -77,12 +87,12 @@ class Member:
         self.claims: list[int] = []  # numbers to ask the arbiter for
         self.failover_ns: int | None = None  # from the primary's last sign to the new view, last time
         self.again = 0  # messages that were dispatched again, last time
+        self.doubt: Doubt | None = None
         self.index = group.index_of(name)
         self._published_max = 0
         self._last_sign_ns: int | None = None
         self.view_max = 0  # the highest view anybody told of
         self._joining_since_ns = now_ns
-        self._superseded = False  # we stepped down: somebody serves, until the wait for it says otherwise
         self._gone_since_ns: int | None = None
         self.turned_ns = now_ns
         self._digest = digest_of(book)
@@ -162,12 +172,13 @@ class Member:
     def turn(self, now_ns: int, wall_ns: int) -> bool:
         """Messages first, then what the members have to say to each other, then the time."""
         self.recorder.now_ns = now_ns
-        asleep = now_ns - self.turned_ns > self.group.silence_ns // 2
-        self.turned_ns = now_ns
-        if asleep:
-            self._wake(now_ns)
-        more = self.broker.turn(now_ns, wall_ns)
+        slept_ns, self.turned_ns = now_ns - self.turned_ns, now_ns
+        if slept_ns > self.group.silence_ns // 2:
+            self._wake(now_ns, slept_ns)
+        more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
         more |= self._listen(now_ns)
+        if self.doubt is not None:
+            self._doubt(now_ns)
         self.serving.record_retained()
         self._look_around(now_ns)
         more |= self.serving.bring_up_to_date(now_ns)
@@ -180,17 +191,34 @@ class Member:
         times = [self.broker.next_ns, self.peers.next_ns, self.recorder.next_ns]
         if self.role is Role.JOINING:
             times.append(self._joining_since_ns + self.group.join_wait_ns)
+        if self.doubt is not None:
+            times.append(self.doubt.since_ns + self.group.silence_ns)
         if self._gone_since_ns is not None:
             patience_ns = max(self._patience_ns(), self.group.silence_ns if self.peers.sought else 0)
             times.append(self._gone_since_ns + patience_ns)
         return min((time for time in times if time is not None), default=None)
 
-    def _wake(self, now_ns: int) -> None:
+    def _wake(self, now_ns: int, slept_ns: int) -> None:
         """We were asleep ourselves: nobody else's silence counts, and another may serve by now."""
         self.peers.forgive(now_ns)
         if self.role is Role.JOINING:
             self._joining_since_ns = now_ns
-        self._listen(now_ns)
+        if self.role is Role.PRIMARY and self.view.heirs and slept_ns > self.group.silence_ns:
+            self.doubt = Doubt(self.view.heirs[0], now_ns, [])
+            if self.peers.link_to(self.doubt.heir) is None:
+                self.peers.dial_now(self.doubt.heir)
+
+    def _doubt(self, now_ns: int) -> None:
+        """A primary that slept hears no client before its heir said that it did not take over meanwhile."""
+        doubt = self.doubt
+        assert doubt is not None
+        heir = self.peers.link_to(doubt.heir)
+        answered = heir is not None and heir.heard_ns > doubt.since_ns
+        if self.role is Role.PRIMARY and not answered and now_ns < doubt.since_ns + self.group.silence_ns:
+            return
+        self.doubt = None
+        for peer in doubt.ended:
+            self.serving.lost(peer, now_ns)
 
     def _listen(self, now_ns: int) -> bool:
         """At most so many words from each member."""
@@ -265,7 +293,7 @@ class Member:
     def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
         """A member says what it is."""
         state: PeerState = peer.state
-        state.role, state.view = role, view
+        state.role, state.view, state.told_ns = role, view, now_ns
         if self.follows(peer):
             self.view_max = max(self.view_max, view)
             if role is not Role.PRIMARY:
@@ -323,7 +351,6 @@ class Member:
     def _rejoin(self, now_ns: int) -> None:
         """Looks for a primary; the copies stay, should nobody else have them."""
         self._joining_since_ns = now_ns
-        self._superseded = False
         self._gone_since_ns = None
         for peer in self.peers.all():
             peer.buffer = None
@@ -372,7 +399,6 @@ class Member:
         self.tell_clients()
         self.door.close(now_ns)
         self._rejoin(now_ns)
-        self._superseded = True
 
     def set_view(self, view: View, now_ns: int) -> None:
         """The primary tells everybody who serves and who takes over."""
@@ -412,12 +438,13 @@ class Member:
 
     def _is_first(self, now_ns: int) -> bool:
         """Nobody who answers is better suited to serve: more state, or earlier in the order."""
-        others = [peer.state for peer in self.peers.greeted()]
+        since_ns = self._joining_since_ns
+        others = [peer.state for peer in self.peers.greeted() if peer.state.told_ns > since_ns]
         if any(state.role in (Role.PRIMARY, Role.CLAIMING) for state in others):
             return False
-        waited = now_ns - self._joining_since_ns >= self.group.join_wait_ns
-        if (self._superseded or len(others) + 1 < len(self.group.members)) and not waited:
-            return False  # what was known of the others before we stepped down is no answer
+        waited = now_ns - since_ns >= self.group.join_wait_ns
+        if len(others) + 1 < len(self.group.members) and not waited:
+            return False
         mine = (self.log.epoch, self.log.number, -self.index)
         return all(mine > (state.epoch, state.number, -state.index) for state in others)
 
@@ -439,7 +466,7 @@ class Member:
         elif self.follows(peer):
             self._leaderless(peer, now_ns)
             self._look_for_primary(now_ns)
-            if self.role is Role.PRIMARY:
+            if self.view.primary == self.name:
                 self.peers.send(peer, ViewIs(self.view.number, self.view.primary, self.view.heirs))
 
     def peer_ended(self, peer: Peer, now_ns: int) -> None:
@@ -451,7 +478,9 @@ class Member:
             self._leaderless(peer, now_ns)
             if not peer.state.said_bye and self.role is Role.BACKUP:
                 self.peers.dial_now(peer.state.name)  # a connection may end though its other end lives
-        if self.role is Role.PRIMARY:
+        if self.role is Role.PRIMARY and self.doubt is not None:
+            self.doubt.ended.append(peer)
+        elif self.role is Role.PRIMARY:
             self.serving.lost(peer, now_ns)
         self._look_for_primary(now_ns)
 

@@ -52,6 +52,7 @@ class PeerState(Struct):
     way_ns: int | None = None  # half of the last round trip
     dialed: bool = False  # by us
     said_bye: bool = False
+    told_ns: int = 0  # when it last said what it is
     mute: bool = False  # nothing was heard of it for too long
 
     @property
@@ -237,7 +238,7 @@ class Peers:
             self.send(peer, beat(peer, now_ns))
 
     def silent(self, now_ns: int) -> list[Peer]:
-        """Those of which nothing was heard for too long, each told of once; a connection that stays so closes."""
+        """Those of which nothing was heard for too long, each told of once; later their connections close."""
         silent = []
         for peer in self._peers:
             quiet_ns = now_ns - peer.heard_ns
