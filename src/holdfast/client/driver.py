@@ -3,6 +3,7 @@
 Laws:
 - what an endpoint wants written is written in the same turn of the loop in which it was decided
 - an address has one link at most; what an older one still says is not heard
+- what has reached us from the primary is heard before the word of any other member
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
         self._flush_planned = False
+        # Whether some link is not read because messages wait for their user.
+        self.reading_paused = False
 
     @property
     def busy(self) -> bool:
@@ -49,10 +52,6 @@ class Driver:
         """The connection that is written to."""
         address = self.endpoint.target
         return None if address is None else self._links.get(address)
-
-    @property
-    def reading_paused(self) -> bool:
-        return any(link.reading_paused for link in self._links.values())
 
     # -- what the endpoint wants ---------------------------------------------------------------------------
 
@@ -85,7 +84,8 @@ class Driver:
 
     def read_on(self) -> None:
         """Messages were taken: what was paused is read again."""
-        if not self.endpoint.full:
+        if self.endpoint.drained:
+            self.reading_paused = False
             for link in self._links.values():
                 link.start_reading()
             self.perform()
@@ -152,11 +152,21 @@ class Driver:
         if self._links.get(link.address) is not link:
             return
         endpoint = self.endpoint
+        target = self.target
+        if target is not None and target is not link:
+            self._read_first(target)
         endpoint.received(link.address, data, time.monotonic_ns(), time.time_ns())
         if endpoint.full and link.address == endpoint.target:
+            self.reading_paused = True
             link.stop_reading()
         self.perform()
         self._changed()
+
+    def _read_first(self, target: Link) -> None:
+        """What the primary has sent is heard before what another member says of it."""
+        data = target.read_now()
+        if data:
+            self.endpoint.received(target.address, data, time.monotonic_ns(), time.time_ns())
 
     def _lost(self, link: Link, why: str) -> None:
         if self._links.get(link.address) is not link:

@@ -4,7 +4,8 @@ Laws:
 - within a topic messages are written in the order of publishing, whatever their QoS; a message waits for
   quota, and those of its topic behind it wait too; other topics overtake
 - a new direction gets, in the order of publishing, the last N of every topic and all that is unacknowledged
-- without a direction QoS 0 is only kept in its ring; QoS 1 and 2 and requests wait, `waiting_max` at most
+- without a direction QoS 0 is only kept in its ring; QoS 1 and 2 and requests wait, `waiting_max` at most;
+  QoS 0 that would wait beyond it is counted as unsent
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class Outbox:
                     self._publish_asking(message, created_ns, ticket, place)
                 else:
                     self._publish_plain(message, created_ns)
-                place = self._publish_ordinary(messages, place + 1, created_ns)
+                place += 1
+                if place < len(messages) and not messages[place].qos:
+                    place = self._publish_ordinary(messages, place, created_ns)
         finally:
             self.advance()
         return ticket
@@ -106,11 +109,13 @@ class Outbox:
         order = self.retention.keep(record, packet, stamped=created_ns is not None, written=to is not None)
         if to is None:
             return
-        if record.blocked:
+        if not record.blocked:
+            to.write(packet)
+        elif len(self._unwritten) >= self._waiting_max:
+            self.retention.unsent += 1
+        else:
             record.blocked += 1
             self._unwritten.append(Waiting(order, record, packet, None))
-        else:
-            to.write(packet)
 
     def _publish_asking(self, message: Outgoing, created_ns: int | None, ticket: Ticket, place: int) -> None:
         record = self.retention.record(message.topic)
@@ -125,6 +130,9 @@ class Outbox:
         pending.record = record
         pending.place = place
         self.session.pending[packet_id] = pending
+        if self._to is not None and self._to.quota > 0 and not self._unwritten:
+            self._to.send(pending)
+            return
         record.blocked += 1
         self._unwritten.append(Waiting(pending.order, record, packet, pending))
 
@@ -144,6 +152,18 @@ class Outbox:
             self._settle(done.pending, answer.reasons, answer.properties.reason_string)
         else:
             self._settle(done.pending, [answer.reason], answer.properties.reason_string)
+
+    def acknowledged(self, done: list[tuple[Pending, int]]) -> None:
+        """Publications were taken, each with its code."""
+        for pending, reason in done:
+            ticket = pending.ticket
+            assert ticket is not None
+            if reason:
+                ticket.reasons[pending.place] = reason
+            ticket.left -= 1
+            if ticket.left == 0:
+                ticket.done = True
+                self.answered.append(ticket)
 
     def _settle(self, pending: Pending, reasons: list[int], words: str | None) -> None:
         ticket = pending.ticket

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.client import Client, Outgoing, connect
+from holdfast.contract.file import load_contracts
 from holdfast.contract.model import Contract
 from holdfast.errors import HoldfastError
 from holdfast.units import S
@@ -35,8 +36,10 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class PlantSpec(msgspec.Struct, frozen=True):
-    host: str
-    port: int
+    """`brokers` are the members of a group, `host:port` each; `contracts` says how much publishers retain."""
+
+    brokers: list[str]
+    contracts: str
     streams: list[Stream]
 
 
@@ -71,12 +74,14 @@ def stream_key(publisher: str, topic: str) -> str:
 
 async def run_plant(spec: PlantSpec) -> dict[str, int]:
     """Publishes until SIGTERM; returns the last number of every topic by stream key."""
+    book = load_contracts(spec.contracts)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         clients: list[Client] = []
         for stream in spec.streams:
-            client = await connect((spec.host, spec.port), client_id=f"plant-{stream.name}")
+            client = await connect(*spec.brokers, client_id=f"plant-{stream.name}")
+            client.declare(*book.contracts)
             clients.append(await stack.enter_async_context(client))
         print("publishing", flush=True)
         async with asyncio.TaskGroup() as group:

@@ -154,14 +154,14 @@ class Stage:
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)
 
     async def _start_watch(self, stack: contextlib.AsyncExitStack, host: str, port: int) -> Child:
-        spec = msgspec.json.encode(WatchSpec(host, port, str(self._contracts))).decode()
+        spec = msgspec.json.encode(WatchSpec([f"[{host}]:{port}"], str(self._contracts))).decode()
         watch = await self._start(stack, "subscriber", "holdfast.cli.demo.watch", spec)
         self._note(await watch.line())
         return watch
 
     async def _start_plant(self, stack: contextlib.AsyncExitStack, host: str, port: int) -> Child:
         streams = streams_of(self._book.contracts)
-        spec = msgspec.json.encode(PlantSpec(host, port, streams)).decode()
+        spec = msgspec.json.encode(PlantSpec([f"[{host}]:{port}"], str(self._contracts), streams)).decode()
         plant = await self._start(stack, "plant", "holdfast.cli.demo.plant", spec)
         await plant.line()
         return plant

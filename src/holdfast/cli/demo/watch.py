@@ -29,8 +29,9 @@ FIRST_SEQUENCE = 1
 
 
 class WatchSpec(msgspec.Struct, frozen=True):
-    host: str
-    port: int
+    """`brokers` are the members of a group, `host:port` each."""
+
+    brokers: list[str]
     contracts: str
 
 
@@ -108,7 +109,7 @@ async def watch(spec: WatchSpec) -> None:
     book = load_contracts(spec.contracts)
     judge = Judge(book.contracts, ContractIndex(book))
     filters = [filter for contract in book.contracts for filter in contract.topics]
-    async with await connect((spec.host, spec.port), client_id="watch") as client:
+    async with await connect(*spec.brokers, client_id="watch") as client:
         await client.subscribe(*filters, qos=1)
         print_snapshot(judge, final=False)
         async with asyncio.TaskGroup() as group:
