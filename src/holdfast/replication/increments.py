@@ -61,7 +61,7 @@ class RetainedNow(msgspec.Struct, tag="r", array_like=True, frozen=True):
 
 
 class HeirGone(msgspec.Struct, tag="h", array_like=True, frozen=True):
-    """Changes nothing, but who has it has more than the heir that left: it is preferred when all come back."""
+    """Changes nothing, but who has it has more than the heir that left, and goes before it."""
 
     name: str
 

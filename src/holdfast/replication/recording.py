@@ -29,7 +29,7 @@ from holdfast.units import format_duration
 
 
 class StateRecorder(Recorder):
-    """What clients do becomes increments of a log. A broker that stands alone, with a journal, has this one."""
+    """What clients do becomes increments of a log: enough for a broker alone with its journal."""
 
     def __init__(self, log: StateLog) -> None:
         self.log = log
