@@ -332,7 +332,7 @@ def test_whatever_clients_did_is_there_after_a_crash(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(["publish", "ack", "come", "go", "sync", "crash"]), max_size=60))
 def test_no_acknowledged_durable_message_is_lost(steps: list[str]) -> None:
-    """A subscriber gets everything that its publisher was told is safe, in order, whenever the broker dies."""
+    """A subscriber gets all that its publisher was told is safe, whenever the broker dies."""
     notebook = Notebook()
     kept = bench(notebook)
     subscriber: Client | None = kept.client("s", **FOREVER)
