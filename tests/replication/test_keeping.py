@@ -245,7 +245,8 @@ def test_a_crash_before_a_failed_journal_has_healed_brings_an_older_state() -> N
     client.subscribe("lost/+")
     notebook.full = False
     kept.keeping.try_again()
-    notebook.write(kept.keeping)  # the snapshot begins, and does not end
+    notebook.write(kept.keeping)
+    notebook.write(kept.keeping)  # the snapshot has begun, has a part, and does not end
     client.send(Unsubscribe(9, ["plain/+"]))
     kept.syncs = False
     kept.broker.turn(kept.now_ns, kept.now_ns)

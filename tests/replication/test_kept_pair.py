@@ -8,6 +8,7 @@ from tests.broker.bench import book, contract
 from tests.replication.notebook import Notebook
 from tests.replication.pair import MS, Client, Group
 
+from holdfast.config import Limits
 from holdfast.contract.model import ContractBook
 from holdfast.mqtt.packets import Disconnect, Puback, Publish
 from holdfast.replication.keeping import Health, Keeping, keep_member
@@ -59,7 +60,9 @@ class KeptGroup(Group):
 
 def kept_contracts() -> ContractBook:
     return book(
-        contract("kept", "kept/+", "100ms", 0, durable="true"), contract("loose", "loose/+", "100ms", 3)
+        contract("kept", "kept/+", "100ms", 0, durable="true"),
+        contract("loose", "loose/+", "100ms", 3),
+        limits=Limits(state_log_max=5),
     )
 
 
@@ -193,3 +196,20 @@ def test_a_member_never_claims_a_view_that_it_may_have_opened_before() -> None:
     group.start("b")
     group.pass_time(JOIN_NS + 50 * MS)
     assert group.primary.view.number > opened
+
+
+def test_a_state_that_was_taken_over_as_a_snapshot_is_in_the_journal_too() -> None:
+    group = KeptGroup()
+    group.crash("b")
+    group.notebooks["b"] = Notebook()
+    with_messages_undone(group)
+    for number in range(10):
+        group.client(f"c{number}")
+    group.start("b")
+    group.pass_time(50 * MS)
+    assert group.members["b"].role is Role.BACKUP
+    group.crash_all()
+    group.start("b")
+    group.pass_time(JOIN_NS + 50 * MS)
+    assert len(group.primary.broker.clients.sessions) == 12
+    assert payloads(group.client("s")) == [b"one", b"two"]
