@@ -114,3 +114,4 @@ class Switches(msgspec.Struct, frozen=True):
     coordination: bool = True
     selective: bool = True
     copy_first: bool = False
+    patience_ns: int = 1 * MS

@@ -124,6 +124,7 @@ class Member:
         core.failover_ns = book.deployment.failover_ns
         core.selective = switches.selective
         core.copy_first = switches.copy_first
+        core.patience_ns = switches.patience_ns if switches.selective and not switches.copy_first else 0
         core.board.coordinated = switches.coordination
         self.buffer = BackupBuffer(
             core,
