@@ -53,6 +53,7 @@ from holdfast.replication.views import View, next_number, note_of
 WORDS_PER_TURN = 64
 NUMBERS_SKIPPED = 2**32  # publication numbers that a crashed primary may have given without our knowing
 AS_PUBLISHED = Switches()
+NEVER_NS = 2**63 - 1
 GRACE_S = 5  # how long clients that were connected may take to come to a new primary
 
 
@@ -96,6 +97,9 @@ class Member:
         self._joining_since_ns = now_ns
         self._gone_since_ns: int | None = None
         self.turned_ns = now_ns
+        self._looked = True
+        self._stirred = True  # something happened that the group's work depends on
+        self._due_ns = now_ns  # until then, if nothing happens, turns only move messages
         self._digest = digest_of(book)
         self._start_core(book, switches)
         self.log = StateLog(book.limits.state_log_max)
@@ -143,15 +147,18 @@ class Member:
         return self.broker.open(inbox, now_ns)
 
     def accept_peer(self, inbox: Inbox | None, now_ns: int) -> Peer:
+        self._stirred = True
         return self.peers.open(inbox, now_ns)
 
     def take_dials(self) -> list[str]:
-        return self.peers.take_dials()
+        return self.peers.take_dials() if self._looked else []
 
     def dialed(self, name: str, inbox: Inbox | None, now_ns: int) -> Peer:
+        self._stirred = True
         return self.peers.open(inbox, now_ns, name)
 
     def undialable(self, name: str, now_ns: int) -> None:
+        self._stirred = True
         self.peers.undialable(name, now_ns)
         self._look_for_primary(now_ns)
 
@@ -177,7 +184,22 @@ class Member:
         if slept_ns > self.group.silence_ns // 2:
             self._wake(now_ns, slept_ns)
         more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
-        more |= self._listen(now_ns)
+        self._looked = not self._quiet(now_ns)
+        return self._work(now_ns) or more if self._looked else more
+
+    def _quiet(self, now_ns: int) -> bool:
+        """Most turns only move messages: looking at the group each time would cost more than they do."""
+        core, recorder = self.broker.core, self.recorder
+        if self._stirred or now_ns >= self._due_ns or self.doubt is not None or core.backup_lags:
+            return False
+        if recorder.unsent or recorder.waiting or core.retained_log:
+            return False
+        return not self.peers.stir()
+
+    def _work(self, now_ns: int) -> bool:
+        """What the members have to say to each other, and what the time asks for."""
+        self._stirred = False
+        more = self._listen(now_ns)
         if self.doubt is not None:
             self._doubt(now_ns)
         self.serving.record_retained()
@@ -185,11 +207,19 @@ class Member:
         more |= self.serving.bring_up_to_date(now_ns)
         self.serving.tell_increments()
         self.recorder.settle(now_ns)
+        self._stirred |= more
+        self._due_ns = self._next_look_ns()
         return more
 
     @property
     def next_ns(self) -> int | None:
-        times = [self.broker.next_ns, self.peers.next_ns, self.recorder.next_ns]
+        look_ns = self._next_look_ns() if self._stirred else self._due_ns
+        broker_ns = self.broker.next_ns
+        next_ns = look_ns if broker_ns is None else min(look_ns, broker_ns)
+        return None if next_ns == NEVER_NS else next_ns
+
+    def _next_look_ns(self) -> int:
+        times = [self.peers.next_ns, self.recorder.next_ns]
         if self.role is Role.JOINING:
             times.append(self._joining_since_ns + self.group.join_wait_ns)
         if self.doubt is not None:
@@ -197,10 +227,11 @@ class Member:
         if self._gone_since_ns is not None:
             patience_ns = max(self._patience_ns(), self.group.silence_ns if self.peers.sought else 0)
             times.append(self._gone_since_ns + patience_ns)
-        return min((time for time in times if time is not None), default=None)
+        return min((time for time in times if time is not None), default=NEVER_NS)
 
     def _wake(self, now_ns: int, slept_ns: int) -> None:
         """We were asleep ourselves: nobody else's silence counts, and another may serve by now."""
+        self._stirred = True
         self.peers.forgive(now_ns)
         if self.role is Role.JOINING:
             self._joining_since_ns = now_ns
@@ -318,6 +349,7 @@ class Member:
         found = step(self.role, happening)
         if found is None:
             return
+        self._stirred = True
         action, role = found
         before, self.role = self.role, role
         self.event("role", {"was": before.value, "is": role.value, "because": happening.value})
@@ -482,6 +514,7 @@ class Member:
         follows = self.follows(peer)
         if not self.peers.forget(peer, now_ns):
             return
+        self._stirred = True
         if follows:
             self._leaderless(peer, now_ns)
             if not peer.state.said_bye and self.role is Role.BACKUP:

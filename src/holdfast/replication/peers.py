@@ -91,6 +91,13 @@ class Peers:
     def all(self) -> list[Peer]:
         return list(self._peers)
 
+    def stir(self) -> bool:
+        """Whether one has said something that nobody looked at, or is over."""
+        for peer in self._peers:
+            if peer.control or peer.closing or peer.fault is not None:
+                return True
+        return False
+
     def greeted(self) -> list[Peer]:
         """Those we know and hear."""
         return [
