@@ -104,9 +104,7 @@ def sleep_until_phase(begin_ns: int, phase: float) -> None:
 def judge(seen: Seen, at_ns: int) -> Failover:
     """What the fault at that time did to the messages made from a period before to five after it."""
     around = [
-        number
-        for number, made in seen.made.items()
-        if at_ns - PERIOD_NS <= made < at_ns + 5 * PERIOD_NS
+        number for number, made in seen.made.items() if at_ns - PERIOD_NS <= made < at_ns + 5 * PERIOD_NS
     ]
     came = [number for number in around if number in seen.arrived]
     latencies = {number: (seen.arrived[number] - seen.made[number]) / 1e6 for number in came}
@@ -200,7 +198,10 @@ def failover(run: Run) -> Outcome:
     x_ms = load_contracts(FRAME).deployment.failover_ns / 1e6
     return Outcome(
         [_table(results, ahead)],
-        [_verdict_killed(results["SIGKILL"]), *(_verdict_silent(kind, results[kind], x_ms) for kind in ("SIGSTOP", "cut link"))],
+        [
+            _verdict_killed(results["SIGKILL"]),
+            *(_verdict_silent(kind, results[kind], x_ms) for kind in ("SIGSTOP", "cut link")),
+        ],
         {kind: [asdict(each) for each in found] for kind, found in results.items()},
     )
 
@@ -251,4 +252,3 @@ def _verdict_silent(kind: str, found: list[Failover], x_ms: float) -> Verdict:
         f"clients moved in {moved:.1f} (max {moved_worst:.1f}) ms",
         max(worst, moved_worst) < x_ms and lost == 0,
     )
-

@@ -50,9 +50,7 @@ class Plain:
         self._addresses = cycle(addresses)
         self._properties = Properties(PacketTypes.CONNECT)
         self._properties.SessionExpiryInterval = SESSION_EXPIRY_S
-        self.client = Client(
-            CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTProtocolVersion.MQTTv5
-        )
+        self.client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTProtocolVersion.MQTTv5)
         self.client.reconnect_delay_set(RETRY_S, RETRY_S)
         self.client.on_connect = self._connected
         self.client.on_disconnect = self._disconnected

@@ -177,7 +177,14 @@ def _table(title: str, turns: Turns) -> Table:
                 f"{sum(measured.messages for measured, _ in found):,}",
             )
         )
-    columns = ("", "primary CPU µs/message", "of unprotected", "backup CPU µs/message", "messages/s", "messages")
+    columns = (
+        "",
+        "primary CPU µs/message",
+        "of unprotected",
+        "backup CPU µs/message",
+        "messages/s",
+        "messages",
+    )
     note = "the published mix by its rates, stamped, 50 packets a write, one QoS 0 subscriber to plant/#"
     return Table(title, columns, rows, (note,))
 
