@@ -52,7 +52,7 @@ def test_a_message_that_needs_it_is_copied_and_its_copy_discarded() -> None:
     subscriber.subscribe("+/+")
     for topic in ("fast/1", "safe/1", "loose/1"):
         publisher.publish(topic, b"x")
-    group.run()
+    group.pass_time(2 * MS)
     assert len(payloads(subscriber)) == 3
     buffer = group.members["b"].buffer
     assert buffer.taken == 1
@@ -66,7 +66,7 @@ def test_without_selection_every_message_has_a_copy_unless_its_dispatch_came_fir
     subscriber.subscribe("+/+")
     for topic in ("fast/1", "safe/1", "loose/1"):
         publisher.publish(topic, b"x")
-    group.run()
+    group.pass_time(2 * MS)
     assert group.primary.core.copies + group.primary.core.copies_aborted == 3
     assert len(group.members["b"].buffer) == 0
 
@@ -104,6 +104,7 @@ def test_a_copy_is_discarded_when_the_subscriber_confirms_not_before() -> None:
     (message,) = subscriber.messages()
     assert len(group.members["b"].buffer) == 1
     subscriber.say(Puback(message.packet_id))
+    group.pass_time(2 * MS)
     assert len(group.members["b"].buffer) == 0
 
 
@@ -201,6 +202,7 @@ def test_what_was_not_confirmed_is_sent_again_and_nothing_else() -> None:
     group.run()
     first = next(message for message in subscriber.messages() if message.payload == b"2")
     subscriber.say(Puback(first.packet_id))
+    group.pass_time(2 * MS)
     there = group.client("s", "b", warm=True)
     group.crash("a")
     assert payloads(there) == [b"3"]
@@ -273,7 +275,7 @@ def test_a_qos_2_message_is_delivered_once_though_its_publisher_asks_again() -> 
     subscriber, publisher = group.client("s"), group.client("p")
     subscriber.subscribe("safe/1")
     publisher.publish("safe/1", b"x", qos=2, packet_id=7)
-    group.run()
+    group.pass_time(2 * MS)
     assert payloads(subscriber) == [b"x"]
     there, again = group.client("s", "b", warm=True), group.client("p", "b", warm=True)
     group.crash("a")

@@ -51,9 +51,9 @@ from holdfast.replication.standby import Door
 from holdfast.replication.views import View, next_number, note_of
 
 WORDS_PER_TURN = 64
+NEVER_NS = 2**62
 NUMBERS_SKIPPED = 2**32  # publication numbers that a crashed primary may have given without our knowing
 AS_PUBLISHED = Switches()
-NEVER_NS = 2**63 - 1
 GRACE_S = 5  # how long clients that were connected may take to come to a new primary
 
 
@@ -91,15 +91,13 @@ class Member:
         self.doubt: Doubt | None = None
         self.index = group.index_of(name)
         self._published_max = 0
+        self._due_ns = now_ns
         self._last_sign_ns: int | None = None
         self.view_max = 0  # the highest view anybody told of
         self.used_max = 0  # numbers up to this one may have been ours before a crash
         self._joining_since_ns = now_ns
         self._gone_since_ns: int | None = None
         self.turned_ns = now_ns
-        self._looked = True
-        self._stirred = True  # something happened that the group's work depends on
-        self._due_ns = now_ns  # until then, if nothing happens, turns only move messages
         self._digest = digest_of(book)
         self._start_core(book, switches)
         self.log = StateLog(book.limits.state_log_max)
@@ -147,20 +145,20 @@ class Member:
         return self.broker.open(inbox, now_ns)
 
     def accept_peer(self, inbox: Inbox | None, now_ns: int) -> Peer:
-        self._stirred = True
+        self._due_ns = now_ns
         return self.peers.open(inbox, now_ns)
 
     def take_dials(self) -> list[str]:
-        return self.peers.take_dials() if self._looked else []
+        return self.peers.take_dials()
 
     def dialed(self, name: str, inbox: Inbox | None, now_ns: int) -> Peer:
-        self._stirred = True
+        self._due_ns = now_ns
         return self.peers.open(inbox, now_ns, name)
 
     def undialable(self, name: str, now_ns: int) -> None:
-        self._stirred = True
         self.peers.undialable(name, now_ns)
         self._look_for_primary(now_ns)
+        self._due_ns = now_ns
 
     def lost(self, wire: Wire, now_ns: int) -> None:
         if isinstance(wire, Connection):
@@ -184,21 +182,22 @@ class Member:
         if slept_ns > self.group.silence_ns // 2:
             self._wake(now_ns, slept_ns)
         more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
-        self._looked = not self._quiet(now_ns)
-        return self._work(now_ns) or more if self._looked else more
+        return more | self._work(now_ns) if self._stirred(now_ns) else more
 
-    def _quiet(self, now_ns: int) -> bool:
-        """Most turns only move messages: looking at the group each time would cost more than they do."""
-        core, recorder = self.broker.core, self.recorder
-        if self._stirred or now_ns >= self._due_ns or self.doubt is not None or core.backup_lags:
-            return False
-        if recorder.unsent or recorder.waiting or core.retained_log:
-            return False
-        return not self.peers.stir()
+    def _stirred(self, now_ns: int) -> bool:
+        """Whether there is anything to do but messages."""
+        core = self.broker.core
+        return bool(
+            core.board.stirred
+            or now_ns >= self._due_ns
+            or core.backup_lags
+            or core.retained_log
+            or self.recorder.unsent
+        )
 
     def _work(self, now_ns: int) -> bool:
-        """What the members have to say to each other, and what the time asks for."""
-        self._stirred = False
+        """Everything that the group needs, a bounded piece of each."""
+        self.broker.core.board.stirred = False
         more = self._listen(now_ns)
         if self.doubt is not None:
             self._doubt(now_ns)
@@ -207,18 +206,15 @@ class Member:
         more |= self.serving.bring_up_to_date(now_ns)
         self.serving.tell_increments()
         self.recorder.settle(now_ns)
-        self._stirred |= more
-        self._due_ns = self._next_look_ns()
+        self._due_ns = now_ns if more else self._next_work_ns()
         return more
 
     @property
     def next_ns(self) -> int | None:
-        look_ns = self._next_look_ns() if self._stirred else self._due_ns
-        broker_ns = self.broker.next_ns
-        next_ns = look_ns if broker_ns is None else min(look_ns, broker_ns)
-        return None if next_ns == NEVER_NS else next_ns
+        next_ns = self.broker.next_ns
+        return self._due_ns if next_ns is None else min(next_ns, self._due_ns)
 
-    def _next_look_ns(self) -> int:
+    def _next_work_ns(self) -> int:
         times = [self.peers.next_ns, self.recorder.next_ns]
         if self.role is Role.JOINING:
             times.append(self._joining_since_ns + self.group.join_wait_ns)
@@ -231,7 +227,6 @@ class Member:
 
     def _wake(self, now_ns: int, slept_ns: int) -> None:
         """We were asleep ourselves: nobody else's silence counts, and another may serve by now."""
-        self._stirred = True
         self.peers.forgive(now_ns)
         if self.role is Role.JOINING:
             self._joining_since_ns = now_ns
@@ -277,6 +272,7 @@ class Member:
                 self._greeted(peer, word, now_ns)
             case Beat():
                 self._published_max = max(self._published_max, word.published)
+                peer.state.heard_us_ns = word.echo_ns
                 self.told(peer, word.role, word.view, now_ns)
             case ViewIs():
                 self.following.view_is(peer, word, now_ns)
@@ -325,7 +321,7 @@ class Member:
     def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
         """A member says what it is."""
         state: PeerState = peer.state
-        state.role, state.view, state.told_ns = role, view, now_ns
+        state.role, state.view = role, view
         if self.follows(peer):
             self.view_max = max(self.view_max, view)
             if role is not Role.PRIMARY:
@@ -349,7 +345,7 @@ class Member:
         found = step(self.role, happening)
         if found is None:
             return
-        self._stirred = True
+        self._due_ns = now_ns
         action, role = found
         before, self.role = self.role, role
         self.event("role", {"was": before.value, "is": role.value, "because": happening.value})
@@ -479,7 +475,11 @@ class Member:
     def _is_first(self, now_ns: int) -> bool:
         """Nobody who answers is better suited to serve: more state, or earlier in the order."""
         since_ns = self._joining_since_ns
-        others = [peer.state for peer in self.peers.greeted() if peer.state.told_ns > since_ns]
+        others = [
+            peer.state
+            for peer in self.peers.greeted()
+            if max(peer.state.heard_us_ns, peer.opened_ns) >= since_ns  # older words may have been held up
+        ]
         if any(state.role in (Role.PRIMARY, Role.CLAIMING) for state in others):
             return False
         waited = now_ns - since_ns >= self.group.join_wait_ns
@@ -511,10 +511,10 @@ class Member:
 
     def peer_ended(self, peer: Peer, now_ns: int) -> None:
         """The connection to another member is over."""
+        self._due_ns = now_ns
         follows = self.follows(peer)
         if not self.peers.forget(peer, now_ns):
             return
-        self._stirred = True
         if follows:
             self._leaderless(peer, now_ns)
             if not peer.state.said_bye and self.role is Role.BACKUP:

@@ -103,10 +103,6 @@ class GroupRecorder(StateRecorder):
     # What the group hears and the time tells
 
     @property
-    def waiting(self) -> bool:
-        return bool(self._waits)
-
-    @property
     def next_ns(self) -> int | None:
         return min((wait.due_ns for wait in self._waits), default=None)
 
