@@ -54,9 +54,8 @@ class Trial:
     def kept(self) -> int:
         """Crashes after which no topic had lost more in a row than it tolerates."""
         times = [crash.at_ns for crash in self.crashes]
-        spoilt = {
-            max(0, bisect.bisect(times, run.made_ns + BETWEEN_S * 1e9) - 1) for run in self.account.broken
-        }
+        soon_ns = int(BETWEEN_S * 1e9)  # the first that is lost may have been made before the crash
+        spoilt = {max(0, bisect.bisect(times, run.made_ns + soon_ns) - 1) for run in self.account.broken}
         return len(self.crashes) - len(spoilt)
 
 

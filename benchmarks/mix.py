@@ -1,4 +1,4 @@
-"""The published mix of six categories, published and received by Holdfast's own client in processes of its own.
+"""The published mix of six categories, sent and received by Holdfast's own client in processes of its own.
 
 Laws:
 - a payload is the number of its message within its topic, and when it was made on this machine's one clock
@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import uvloop
 
@@ -237,7 +238,7 @@ def settle_account(proxies: list[Proxy], published: list[Published], received: R
             account.published += len(times)
             account.delivered += len(distinct)
             account.repeated += len(numbers) - len(distinct)
-            account.disordered += sum(later < earlier for earlier, later in zip(numbers, numbers[1:]))
+            account.disordered += sum(later < earlier for earlier, later in pairwise(numbers))
             account.runs += _runs(proxy, topic, times, distinct)
     return account
 
