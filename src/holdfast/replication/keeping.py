@@ -98,7 +98,21 @@ class Keeping:
         self.log.tap = self._tap
         self.broker.core.durable_log = []
         self.broker.core.board.done_log = []
+        self.broker.system_topics.more.append(self.figures)
         self._wanted = True
+
+    def let_go(self) -> None:
+        """Another broker serves: what was undone here is its matter."""
+        core = self.broker.core
+        if core.board.done_log is not None and core.durable_log is not None:
+            core.board.done_log += [*self.undone, *(message[0] for message in core.durable_log)]
+
+    def figures(self) -> dict[str, int | str]:
+        return {
+            "journal/health": self.health.value,
+            "journal/undone": len(self.undone),
+            "journal/snapshots": self.snapshots,
+        }
 
     # What to write
 
@@ -261,6 +275,7 @@ def keep_member(
     member.used_max = recalled.view + VIEWS_UNTOLD if recalled.records else 0
     member.core.number_from(recalled.published)
     keeping.start(recalled)
+    member.followed = keeping.let_go
     return keeping
 
 

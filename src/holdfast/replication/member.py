@@ -14,6 +14,8 @@ Laws:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from holdfast.broker.broker import Broker, Event, ignore
@@ -27,6 +29,7 @@ from holdfast.replication.group import GroupConfig, Switches
 from holdfast.replication.increments import (
     StateLog,
 )
+from holdfast.replication.measures import WayMeter, group_figures
 from holdfast.replication.messages import (
     PROTOCOL,
     Ask,
@@ -86,7 +89,9 @@ class Member:
         self.view = View()
         self.claims: list[int] = []  # numbers to ask the arbiter for
         self.failover_ns: int | None = None  # from the primary's last sign to the new view, last time
+        self.failover_max_ns: int | None = None  # the longest of these so far
         self.again = 0  # messages that were dispatched again, last time
+        self.followed: Callable[[], None] = lambda: None  # told when another's state counts from now on
         self.doubt: Doubt | None = None
         self.index = group.index_of(name)
         self._published_max = 0
@@ -113,13 +118,13 @@ class Member:
             self.log, depth=group.depth, wait_ns=group.depth_wait_ns, replicas=self.serving.replicas
         )
         self.broker.recorder = self.recorder
+        self.broker.system_topics.more.append(lambda: group_figures(self))
         self.door = Door(self.broker, lambda: self.role is Role.PRIMARY, self.heard_of)
         self.tell_clients()
 
     def _start_core(self, book: ContractBook, switches: Switches) -> None:
         core, limits = self.broker.core, book.limits
-        core.to_backup_ns = book.deployment.broker_to_backup_ns
-        core.failover_ns = book.deployment.failover_ns
+        self._reckon_with(book)
         core.selective = switches.selective
         core.copy_first = switches.copy_first
         core.board.coordinated = switches.coordination
@@ -129,6 +134,11 @@ class Member:
             messages_max=limits.buffer_messages_max,
             bytes_max=limits.buffer_bytes_max,
         )
+
+    def _reckon_with(self, book: ContractBook) -> None:
+        self.way = WayMeter(book.deployment.broker_to_backup_ns)
+        self.core.to_backup_ns = self.way.used_ns
+        self.core.failover_ns = book.deployment.failover_ns
 
     @property
     def core(self) -> Core:
@@ -246,6 +256,7 @@ class Member:
                 self._greeted(peer, word, now_ns)
             case Beat():
                 self._published_max = max(self._published_max, word.published)
+                self._measure(peer)
                 self.told(peer, word.role, word.view, now_ns)
             case ViewIs():
                 self.following.view_is(peer, word, now_ns)
@@ -267,6 +278,15 @@ class Member:
             case Refusal():
                 self.event("refused by peer", {"peer": peer.state.name, "why": word.why})
                 self.peers.close(peer)
+
+    def _measure(self, peer: Peer) -> None:
+        """Proposition 1 is decided again when the way to the backup is another."""
+        way_ns = peer.state.way_ns
+        if self.core.board.backup is peer and way_ns is not None and self.way.add(way_ns):
+            self.core.to_backup_ns = self.way.used_ns
+            self.core.topics.forget_everything()
+            self.broker.timers.at(self.turned_ns, self.broker.system_topics.publish_more)
+            self.event("way to backup", {"us": self.way.used_ns // 1000})
 
     def _hello(self) -> Hello:
         return Hello(
@@ -351,7 +371,8 @@ class Member:
 
     def _follow(self, peer: Peer) -> None:
         self.view = View(peer.state.view, peer.state.name)
-        self._gone_since_ns = None
+        self._gone_since_ns = self._last_sign_ns = None
+        self.followed()
         self.following.begin(peer)
         self.tell_clients()
 
@@ -393,7 +414,9 @@ class Member:
         self.recorder.recording = True
         self.broker.core.retained_log = {}
         clients.all_away(now_ns, GRACE_S)
-        self.failover_ns = None if self._last_sign_ns is None else now_ns - self._last_sign_ns
+        if self._last_sign_ns is not None:
+            self.failover_ns = now_ns - self._last_sign_ns
+            self.failover_max_ns = max(self.failover_ns, self.failover_max_ns or 0)
         self.set_view(View(self.view_max, self.name), now_ns)
         self.door.open(now_ns)
         self.event("serving", {"view": self.view.number, "again": self.again})
@@ -412,6 +435,7 @@ class Member:
         """The primary tells everybody who serves and who takes over."""
         self.view = view
         self.view_max = max(self.view_max, view.number)
+        self.broker.timers.at(now_ns, self.broker.system_topics.publish_more)
         for peer in self.peers.greeted():
             self.peers.send(peer, ViewIs(view.number, view.primary, view.heirs))
         self.tell_clients()
@@ -510,6 +534,7 @@ class Member:
 
     def reload(self, book: ContractBook) -> None:
         """New contracts: members protect each other again when all have them."""
+        self._reckon_with(book)
         self.broker.reload(book)
         self._digest = digest_of(book)
         for peer in self.peers.greeted():

@@ -109,6 +109,7 @@ class Serving:
 
     def _protect_with(self, peer: Peer) -> None:
         """Copies go to this member from now on; what it lacks follows piece by piece."""
+        self.member.way.forget()
         self.member.broker.core.set_backup(peer)
         self.member.broker.core.copy_queued()
         self._copying = iter(list(self.member.broker.clients.sessions))
