@@ -314,7 +314,7 @@ class Member:
     def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
         """A member says what it is."""
         state: PeerState = peer.state
-        state.role, state.view = role, view
+        state.role, state.view, state.told_ns = role, view, now_ns
         if self.follows(peer):
             self.view_max = max(self.view_max, view)
             if role is not Role.PRIMARY:
@@ -470,10 +470,11 @@ class Member:
 
     def _is_first(self, now_ns: int) -> bool:
         """Nobody who answers is better suited to serve: more state, or earlier in the order."""
-        others = [peer.state for peer in self.peers.greeted()]
+        since_ns = self._joining_since_ns
+        others = [peer.state for peer in self.peers.greeted() if peer.state.told_ns > since_ns]
         if any(state.role in (Role.PRIMARY, Role.CLAIMING) for state in others):
             return False
-        waited = now_ns - self._joining_since_ns >= self.group.join_wait_ns
+        waited = now_ns - since_ns >= self.group.join_wait_ns
         if len(others) + 1 < len(self.group.members) and not waited:
             return False
         mine = (self.log.epoch, self.log.number, -self.index)

@@ -52,6 +52,7 @@ class PeerState(Struct):
     way_ns: int | None = None  # half of the last round trip
     dialed: bool = False  # by us
     said_bye: bool = False
+    told_ns: int = 0  # when it last said what it is
     mute: bool = False  # nothing was heard of it for too long
 
     @property
