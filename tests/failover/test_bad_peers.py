@@ -6,13 +6,13 @@ import struct
 import time
 
 import pytest
+from benchmarks.group import FRAME, LOOPBACK, running_group
+
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import format_stamp
 from holdfast.mqtt.packets import Connect, Packet, Properties, Publish, Subscribe, Subscription
 from holdfast.replication.messages import PROTOCOL, Beat, Hello, Refusal, decode_word, encode_word
 from holdfast.replication.roles import Role
-
-from benchmarks.group import FRAME, LOOPBACK, running_group
 
 from .traffic import Traffic, run
 
@@ -68,9 +68,7 @@ GARBAGE = {
     "an unknown kind of frame": frame(b"?", 99),
     "a word that is none": frame(b"\xc1\xc1\xc1"),
     "a copy before the greeting, malformed": frame(b"x", 2) + frame(b"\xc1"),
-    "a beat before the greeting": frame(
-        encode_word(Beat(Role.PRIMARY, 1 << 40, 0, 0, 0, 0, 0, 0))
-    ),
+    "a beat before the greeting": frame(encode_word(Beat(Role.PRIMARY, 1 << 40, 0, 0, 0, 0, 0, 0))),
 }
 
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Self
 
+from benchmarks.group import FRAME
+
 from holdfast import Client, Outgoing, connect
 from holdfast.contract.file import load_contracts
 from holdfast.contract.model import Contract
-
-from benchmarks.group import FRAME
 
 NUMBER = struct.Struct("!q")
 WAIT_S = 8.0

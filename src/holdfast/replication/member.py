@@ -51,7 +51,7 @@ from holdfast.replication.recording import GroupRecorder
 from holdfast.replication.roles import Action, Happening, Role, step
 from holdfast.replication.serving import Serving
 from holdfast.replication.standby import Door
-from holdfast.replication.views import View, next_number, note_of
+from holdfast.replication.views import Claim, View, next_number, note_of
 
 WORDS_PER_TURN = 64
 NUMBERS_SKIPPED = 2**32  # publication numbers that a crashed primary may have given without our knowing
@@ -87,7 +87,7 @@ class Member:
         self.broker.name = name
         self.role = Role.JOINING
         self.view = View()
-        self.claims: list[int] = []  # numbers to ask the arbiter for
+        self.claims: list[Claim] = []  # to put to the arbiter
         self.failover_ns: int | None = None  # from the primary's last sign to the new view, last time
         self.failover_max_ns: int | None = None  # the longest of these so far
         self.again = 0  # messages that were dispatched again, last time
@@ -97,6 +97,7 @@ class Member:
         self._published_max = 0
         self._last_sign_ns: int | None = None
         self.view_max = 0  # the highest view anybody told of
+        self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
         self.used_max = 0  # numbers up to this one may have been ours before a crash
         self._joining_since_ns = now_ns
         self._gone_since_ns: int | None = None
@@ -199,7 +200,7 @@ class Member:
 
     @property
     def next_ns(self) -> int | None:
-        times = [self.broker.next_ns, self.peers.next_ns, self.recorder.next_ns]
+        times = [self.broker.next_ns, self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns]
         if self.role is Role.JOINING:
             times.append(self._joining_since_ns + self.group.join_wait_ns)
         if self.doubt is not None:
@@ -385,19 +386,26 @@ class Member:
 
     def _claim(self, now_ns: int) -> None:
         number = next_number(max(self.view_max, self.used_max), self.index)
-        if self.group.zookeeper:
-            self.claims.append(number)
-        else:
+        if not self.group.zookeeper:
             self.claimed(number, True, now_ns)
-
-    def claimed(self, number: int, won: bool, now_ns: int) -> None:
-        """The arbiter's answer. Without one a claim is won at once: the number is nobody else's."""
-        if self.role is not Role.CLAIMING:
             return
-        if won and number > self.view_max:
+        everybody = len(self.peers.greeted()) + 1 == len(self.group.members)
+        # Where everybody is here, nobody serves elsewhere, and nobody has more.
+        self.claims.append(Claim(number, number - 1 if everybody else self.entitled))
+
+    def claimed(
+        self, number: int, won: bool | None, now_ns: int, *, standing: int = 0, why: str = ""
+    ) -> None:
+        """The arbiter's answer; None: it gave none. `standing` is the view that it knows. Without an arbiter
+        a claim is won at once: the number is nobody else's."""
+        if self.role is not Role.CLAIMING:
+            self.serving.contest.answered(number, won, standing, why, now_ns)
+        elif won and number > self.view_max:
             self.view_max = number
             self.happen(Happening.CLAIM_WON, now_ns)
         else:
+            self.event("claim lost", {"view": number, "why": why})
+            self.view_max = max(self.view_max, standing)
             self.happen(Happening.CLAIM_LOST, now_ns)
 
     def _promote(self, now_ns: int) -> None:
@@ -407,6 +415,7 @@ class Member:
         self.following.partial = False
         for peer in self.peers.all():
             peer.buffer = None
+        self.core.board.mute = False
         self.log.begin(self.view_max)
         published = max(self.buffer.number_max, self._published_max, self.broker.core.number)
         self.broker.core.number_from(published + NUMBERS_SKIPPED)
@@ -422,6 +431,7 @@ class Member:
         self.event("serving", {"view": self.view.number, "again": self.again})
 
     def _step_down(self, now_ns: int, successor: Peer | None) -> None:
+        self.core.board.mute = True
         self.recorder.recording = False
         self.recorder.unsent.clear()
         self.recorder.give_up("this broker does not serve any more")
@@ -435,6 +445,7 @@ class Member:
         """The primary tells everybody who serves and who takes over."""
         self.view = view
         self.view_max = max(self.view_max, view.number)
+        self.entitled = view.number
         self.broker.timers.at(now_ns, self.broker.system_topics.publish_more)
         for peer in self.peers.greeted():
             self.peers.send(peer, ViewIs(view.number, view.primary, view.heirs))
@@ -452,7 +463,8 @@ class Member:
         if self.role is Role.JOINING and self._is_first(now_ns):
             self.happen(Happening.ALONE, now_ns)
         self._look_for_primary(now_ns)
-        if self.broker.core.backup_lags:
+        self.serving.contest.look_around(now_ns)
+        if self.broker.core.backup_lags and not self.serving.contest.holding:
             self.serving.drop_backup("it does not take its copies as fast as they come")
 
     def _beat(self, peer: Peer, now_ns: int) -> Beat:
