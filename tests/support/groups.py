@@ -17,6 +17,7 @@ from support.brokers import LOOPBACK, START_S_MAX, STOP_S_MAX, accepts, free_por
 from support.relay import RelayProcess
 
 NAMES = "abcd"
+PROTECTED = "$SYS/broker/group/protected"
 # Tests share a machine: a member that waits for its turn to run is not dead.
 PATIENT = 'heartbeat = "20ms"\nsilence = "500ms"\n'
 
@@ -136,9 +137,16 @@ class GroupProcesses:
         wait_until(lambda: words in self.log(name), f"{words!r} in the log of {name}", START_S_MAX)
 
     def await_protected(self) -> None:
-        primary = self.primary()
-        wait_until(
-            lambda: "event=protected" in self.log(primary).rpartition("event=serving")[2],
-            "protection",
-            START_S_MAX,
-        )
+        """The primary says that somebody would take over."""
+        deadline = time.monotonic() + START_S_MAX
+        while not self._protected(self.primary()):
+            assert time.monotonic() < deadline, "nobody protects the primary"
+
+    def _protected(self, name: str) -> bool:
+        try:
+            with self.client(name) as client:
+                client.connect("is-it-protected")
+                client.subscribe(PROTECTED)
+                return client.receive().payload == b"1"
+        except (OSError, AssertionError):
+            return False

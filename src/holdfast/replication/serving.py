@@ -50,7 +50,9 @@ class Serving:
         self._snapshots.pop(peer, None)
         if not peer.state.follows:
             return
-        if peer.state.name in self.member.view.heirs:
+        newer = self.member.peers.link_to(peer.state.name)
+        still_there = newer is not None and newer is not peer and newer.state.follows
+        if peer.state.name in self.member.view.heirs and not still_there:
             self.without(peer.state.name, now_ns)
         elif self.member.broker.core.board.backup is peer:
             self._copying = None
