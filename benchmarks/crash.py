@@ -17,7 +17,7 @@ from holdfast.contract.file import load_contracts
 
 from .group import FRAME, Group, running_group
 from .measure import Aside, aside, spread
-from .mix import Account, Published, Received, publish_mix, proxies_of, receive_mix, settle_account
+from .mix import Account, Published, Received, proxies_of, publish_mix, receive_mix, settle_account
 from .report import Outcome, Table, Verdict
 from .stage import Run
 

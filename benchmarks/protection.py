@@ -7,7 +7,6 @@ turn by turn. A pair that was not protected from the first message to the last f
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,17 @@ from holdfast.contract.file import load_contracts
 
 from .brokers import KINDS, Broker, cpu_spent_ns
 from .group import FRAME, LOOPBACK, START_S_MAX, Group, Settings, free_ports, running_group
-from .load import BATCH, PAYLOAD, SEQUENCE_FIRST, STAMP_EXAMPLE, Generator, Lost, Measured, Stream
+from .load import (
+    BATCH,
+    PAYLOAD,
+    SEQUENCE_FIRST,
+    STAMP_EXAMPLE,
+    Generator,
+    Lost,
+    Measured,
+    Stream,
+    fresh_publisher,
+)
 from .measure import ratio, spread, take_turns
 from .report import Outcome, Table, Verdict
 from .stage import Run, generator
@@ -51,9 +60,7 @@ def mixed_topics() -> list[str]:
 
 
 def mixed_stream(wire: Wire, topics: list[str]) -> Stream:
-    """Stamped by a publisher of its own, so that no broker takes it for an earlier one."""
-    publisher = b"p%05d" % random.SystemRandom().randrange(100_000)
-    assert len(publisher) == len(STAMP_EXAMPLE.rpartition(b"/")[2])
+    publisher = fresh_publisher()
     pieces = []
     for at in range(0, len(topics), BATCH):
         batch = topics[at : at + BATCH]
