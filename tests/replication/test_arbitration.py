@@ -217,11 +217,11 @@ def test_members_without_any_memory_serve_when_all_are_there() -> None:
 def test_the_end_of_an_old_connection_is_not_the_end_of_an_heir() -> None:
     group = Group()
     primary = group.primary
-    new = primary.peers.link_to("b")
-    assert new is not None
+    view, new = primary.view, primary.peers.link_to("b")
+    assert view.heirs == ("b",)
     old = primary.accept_peer(None, group.now_ns)
     old.state.name, old.state.index, old.state.follows, old.state.mute = "b", 1, True, True
     primary.lost(old, group.now_ns)
     group.run()
-    assert primary.view.heirs == ("b",)
+    assert primary.view == view
     assert primary.core.board.backup is new
