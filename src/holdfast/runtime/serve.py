@@ -53,11 +53,15 @@ async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractB
     for name, port in options.listen:
         for address in await server.listen(name, port):
             print(f"listening on mqtt://{show_address(*address)}", flush=True)
+    membership = None
     if isinstance(host, Member):
-        await Membership(host, server, host.group).start()
+        membership = Membership(host, server, host.group)
+        await membership.start()
     await stop.wait()
     log_event("draining", {"connections": len(broker.connections)})
     await server.close()
+    if membership is not None:
+        await membership.close()
     if keeper is not None:
         keeper.close()
 
