@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import growth, latency, memory, throughput
+from . import client, growth, latency, memory, throughput
 from .brokers import KINDS, NAMES, NotStarted, raise_file_limit
 from .load import Lost
 from .measure import TurnFailed
@@ -25,6 +25,7 @@ BENCHMARKS = {
     "qos1": throughput.qos1,
     "latency": latency.latency,
     "growth": growth.growth,
+    "client": client.client,
     "memory": memory.memory,
     "soak": memory.soak,
 }

@@ -110,13 +110,13 @@ async def connect(
     try:
         async with asyncio.timeout(connect_s_max):
             await client._begin()
-    except TimeoutError:
-        raise Unavailable(
-            f"no MQTT answer from {client._names()} within {connect_s_max:g} s: is that an MQTT broker?"
-        ) from None
-    finally:
-        if not client._connected.done() or client._connected.exception() is not None:
-            await client.disconnect()
+    except BaseException as error:
+        await client.disconnect()
+        if isinstance(error, TimeoutError):
+            raise Unavailable(
+                f"no MQTT answer from {client._names()} within {connect_s_max:g} s: is that an MQTT broker?"
+            ) from None
+        raise
     return client
 
 

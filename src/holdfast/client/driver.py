@@ -38,6 +38,8 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
         self._flush_planned = False
+        # Whether some link is not read because messages wait for their user.
+        self.reading_paused = False
 
     @property
     def busy(self) -> bool:
@@ -49,10 +51,6 @@ class Driver:
         """The connection that is written to."""
         address = self.endpoint.target
         return None if address is None else self._links.get(address)
-
-    @property
-    def reading_paused(self) -> bool:
-        return any(link.reading_paused for link in self._links.values())
 
     # -- what the endpoint wants ---------------------------------------------------------------------------
 
@@ -86,6 +84,7 @@ class Driver:
     def read_on(self) -> None:
         """Messages were taken: what was paused is read again."""
         if not self.endpoint.full:
+            self.reading_paused = False
             for link in self._links.values():
                 link.start_reading()
             self.perform()
@@ -154,6 +153,7 @@ class Driver:
         endpoint = self.endpoint
         endpoint.received(link.address, data, time.monotonic_ns(), time.time_ns())
         if endpoint.full and link.address == endpoint.target:
+            self.reading_paused = True
             link.stop_reading()
         self.perform()
         self._changed()

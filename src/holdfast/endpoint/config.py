@@ -36,7 +36,7 @@ class EndpointConfig(Struct, frozen=True, kw_only=True):
     ends_session: bool = True
     receive_max: int = 1024
     queue_max: int = 4096
-    waiting_max: int = 65_536
+    waiting_max: int = 32_768
     answer_ns_max: int = 10 * S
     outage_ns_max: int = 30 * S
     backoff_ns_min: int = 20 * MS

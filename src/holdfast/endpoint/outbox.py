@@ -4,7 +4,8 @@ Laws:
 - within a topic messages are written in the order of publishing, whatever their QoS; a message waits for
   quota, and those of its topic behind it wait too; other topics overtake
 - a new direction gets, in the order of publishing, the last N of every topic and all that is unacknowledged
-- without a direction QoS 0 is only kept in its ring; QoS 1 and 2 and requests wait, `waiting_max` at most
+- without a direction QoS 0 is only kept in its ring; QoS 1 and 2 and requests wait, `waiting_max` at most;
+  QoS 0 that would wait beyond it is counted as unsent
 """
 
 from __future__ import annotations
@@ -106,11 +107,13 @@ class Outbox:
         order = self.retention.keep(record, packet, stamped=created_ns is not None, written=to is not None)
         if to is None:
             return
-        if record.blocked:
+        if not record.blocked:
+            to.write(packet)
+        elif len(self._unwritten) >= self._waiting_max:
+            self.retention.unsent += 1
+        else:
             record.blocked += 1
             self._unwritten.append(Waiting(order, record, packet, None))
-        else:
-            to.write(packet)
 
     def _publish_asking(self, message: Outgoing, created_ns: int | None, ticket: Ticket, place: int) -> None:
         record = self.retention.record(message.topic)

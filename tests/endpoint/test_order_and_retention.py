@@ -1,0 +1,296 @@
+"""What the compiled path reads and writes is what the codec reads and writes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from endpoint.bench import MS, A, Bench, pair, payloads, view
+from holdfast.endpoint.inbox import Inbox
+from holdfast.endpoint.messages import Message
+from holdfast.endpoint.order import Order
+from holdfast.endpoint.outgoing import Outgoing
+from holdfast.endpoint.retention import Retention
+from holdfast.errors import Refused
+from holdfast.mqtt.codec import decode, encode, split
+from holdfast.mqtt.conventions import VIEW_TOPIC, find_stamp
+from holdfast.mqtt.packets import Connack, Properties, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from holdfast.mqtt.topics import matches
+
+TOPICS = st.sampled_from(["a", "a/b", "plant/ü/1", "$SYS/x"])
+STAMPS = st.one_of(
+    st.builds(
+        lambda created, number, name: f"{created}/{number}/{name}",
+        st.integers(0, 2**63 - 1),
+        st.integers(0, 2**63 - 1),
+        st.sampled_from(["p.1", "ü.2", "", "a/b"]),
+    ),
+    st.sampled_from(["", "1", "1/2", "01/2/p", "1/02/p", "x/1/p", "1//p", "1/2/" + "p" * 300, "0/0/p"]),
+)
+PROPERTIES = st.builds(
+    lambda stamps, content: Properties(user=[("hf", stamp) for stamp in stamps], content_type=content),
+    st.lists(STAMPS, max_size=2),
+    st.none() | st.just("text"),
+)
+PACKETS = st.builds(
+    lambda topic, payload, qos, retain, number, properties: Publish(
+        topic, payload, qos, retain, False, number if qos else 0, properties
+    ),
+    TOPICS,
+    st.binary(max_size=200),
+    st.integers(0, 1),
+    st.booleans(),
+    st.integers(1, 65_535),
+    PROPERTIES,
+)
+
+
+class Nobody:
+    def __init__(self) -> None:
+        self.acknowledged: list[int] = []
+
+    def acknowledge(self, packet_id: int) -> None:
+        self.acknowledged.append(packet_id)
+
+
+def told(message: Message) -> tuple[object, ...]:
+    return (
+        message.topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        message.dup,
+        message.stamp,
+        message.missed,
+        message.properties,
+        message.latency_ns,
+    )
+
+
+@given(st.lists(PACKETS, max_size=12, unique_by=lambda packet: packet.packet_id or id(packet)))
+def test_scanned_and_decoded_messages_are_the_same(packets: list[Publish]) -> None:
+    scanned, decoded, nobody = Inbox(1000, 1000), Inbox(1000, 1000), Nobody()
+    data = b"".join(encode(packet, 5) for packet in packets)
+    at = 0
+    while at < len(data):
+        at = scanned.scan(data, at, 5, nobody, {}, set(), 1000, 1 << 28)
+        if (found := split(data, at)) is not None:
+            first, start, at = found
+            packet = decode(first, data[start:at], 5)
+            assert isinstance(packet, Publish)
+            scanned.arrived(packet, nobody, 5)
+    for packet in packets:
+        decoded.arrived(packet, nobody, 5)
+    assert [told(each) for each in scanned.take_all()] == [told(each) for each in decoded.take_all()]
+    assert scanned.order.duplicates == decoded.order.duplicates
+
+
+@given(st.binary(max_size=60), st.integers(0, 59))
+@settings(max_examples=300)
+def test_scanning_any_bytes_never_reads_past_them(noise: bytes, flip: int) -> None:
+    packet = bytearray(encode(Publish("a/b", b"x", properties=Properties(user=[("hf", "1/2/p")])), 5))
+    packet[flip % len(packet)] ^= 0x41
+    for data in (noise, bytes(packet), bytes(packet) + noise, b"\x30" + noise):
+        inbox = Inbox(100, 100)
+        assert 0 <= inbox.scan(data, 0, 5, Nobody(), {}, set(), 100, 1 << 28) <= len(data)
+
+
+def test_views_other_packets_and_a_full_queue_end_a_scan() -> None:
+    message, view_note = encode(Publish("a"), 5), encode(Publish(VIEW_TOPIC, b"x"), 5)
+    for tail in (view_note, b"\xd0\x00", message[:-1], encode(Publish("a", qos=2, packet_id=1), 5)):
+        assert Inbox(9, 9).scan(message + tail, 0, 5, Nobody(), {}, set(), 9, 1 << 28) == len(message)
+    assert Inbox(2, 9).scan(message * 5, 0, 5, Nobody(), {}, set(), 9, 1 << 28) == 2 * len(message)
+    assert Inbox(9, 9).scan(message * 5, 0, 5, Nobody(), {}, set(), 9, len(message) - 1) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("pq"), st.sampled_from("ab"), st.integers(1, 12)), max_size=60))
+def test_each_once_in_order_and_every_gap_is_exact(events: list[tuple[str, str, int]]) -> None:
+    order, given_out = Order(100), {}
+    for publisher, topic, sequence in events:
+        before = given_out.setdefault((publisher, topic), [])
+        missed = order.seen(publisher, topic, sequence)
+        if before and sequence <= before[-1]:
+            assert missed == -1
+            continue
+        assert missed == (sequence - before[-1] - 1 if before else 0)
+        before.append(sequence)
+
+
+def test_streams_are_bounded() -> None:
+    order = Order(10)
+    for number in range(1000):
+        assert order.seen("p", f"t/{number}", 1) == 0
+    assert order.seen("p", "t/999", 1) == -1
+    assert order.seen("p", "t/0", 1) == 0
+
+
+# -- retention -----------------------------------------------------------------------------------------------
+
+
+def packet_of(data: bytes) -> Publish:
+    found = split(data)
+    assert found is not None
+    assert found[2] == len(data)
+    packet = decode(found[0], data[found[1] : found[2]], 5)
+    assert isinstance(packet, Publish)
+    return packet
+
+
+@given(
+    TOPICS,
+    st.binary(max_size=20_000),
+    st.integers(0, 2),
+    st.booleans(),
+    st.none() | st.integers(0, 2**63 - 1),
+    st.booleans(),
+)
+def test_what_is_encoded_is_what_the_codec_says(
+    topic: str, payload: bytes, qos: int, retain: bool, created_ns: int | None, extra: bool
+) -> None:
+    retention = Retention("me.1", 10)
+    properties = Properties(content_type="t", user=[("k", "v")]) if extra else None
+    packet = packet_of(
+        retention.encoded(
+            retention.record(topic), payload, qos, retain, properties, 7 if qos else 0, created_ns
+        )
+    )
+    assert (packet.topic, packet.payload, packet.qos, packet.retain) == (topic, payload, qos, retain)
+    assert packet.packet_id == (7 if qos else 0)
+    stamp = find_stamp(packet.properties.user)
+    assert (stamp is None) == (created_ns is None)
+    if stamp is not None:
+        assert (stamp.created_ns, stamp.sequence, stamp.publisher) == (created_ns, 1, "me.1")
+    assert packet.properties.content_type == ("t" if extra else None)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a/1", "a/2", "b/1"]), st.booleans(), st.booleans()), max_size=80),
+    st.integers(0, 5),
+    st.integers(0, 5),
+)
+def test_rings_hold_the_last_n_and_count_what_nobody_had(
+    published: list[tuple[str, bool, bool]], many: int, later: int
+) -> None:
+    """A second declaration, first for `b/#`, arrives half way; N of `a/#` never changes."""
+    retention = Retention("me.1", 10)
+    retention.declare("a/#", many)
+    declared = {"a/#": many}
+    model: dict[str, list[tuple[bytes, bool]]] = {}
+    unsent = 0
+
+    def n_of(topic: str) -> int:
+        return next((n for filter, n in declared.items() if matches(filter.encode(), topic.encode())), 0)
+
+    for place, (topic, stamped, written) in enumerate(published):
+        if place == len(published) // 2:
+            retention.declare("b/#", later)
+            declared["b/#"] = later
+        record = retention.record(topic)
+        packet = retention.encoded(record, b"%d" % place, 0, False, None, 0, 1 if stamped else None)
+        retention.keep(record, packet, stamped=stamped, written=written)
+        if not stamped or n_of(topic) == 0:
+            unsent += not written
+            continue
+        ring = model.setdefault(topic, [])
+        ring.append((b"%d" % place, written))
+        if len(ring) > n_of(topic):
+            unsent += not ring.pop(0)[1]
+    assert retention.unsent == unsent
+    kept = [packet_of(each.packet).payload for each in retention.kept()]
+    assert kept == sorted((payload for ring in model.values() for payload, _ in ring), key=int)
+
+
+def test_batches_stop_at_what_needs_thought_and_lose_nothing() -> None:
+    retention = Retention("me.1", 10)
+    plain, asking = Outgoing("a", b"1"), Outgoing("a", b"2", 1)
+    data, place = retention.publish([plain, plain, asking, plain], 0, 5, True, 1000, True)
+    assert place == 2
+    assert retention.sequences() == {"a": 2}
+    bad = Outgoing("a/#", b"")
+    data, place = retention.publish([plain, bad], 0, 5, True, 1000, True)
+    assert (packet_of(data).payload, place) == (b"1", 1)
+    with pytest.raises(ValueError, match="#"):
+        retention.publish([plain, bad], 1, 5, True, 1000, True)
+    assert retention.publish([Outgoing("a", b"x" * 1000)], 0, 5, True, 1000, True) == (b"", 0)
+    assert retention.publish([Outgoing("a", retain=True)], 0, 5, True, 1000, False) == (b"", 0)
+    assert retention.sequences() == {"a": 3}
+
+
+def test_topics_are_bounded() -> None:
+    retention = Retention("me.1", 2)
+    retention.record("a")
+    retention.record("b")
+    with pytest.raises(Refused, match="2 topics already"):
+        retention.record("c")
+
+
+# -- quota and order of what goes out ------------------------------------------------------------------------
+
+
+def served(**granted: object) -> Bench:
+    bench = Bench(A)
+    bench.open(A)
+    bench.say(A, Connack(properties=Properties(**granted)))  # type: ignore[arg-type]
+    return bench
+
+
+def test_a_message_behind_one_that_waits_for_quota_waits_if_it_is_of_the_same_topic() -> None:
+    bench = served(receive_max=1)
+    bench.publish("a", b"1", 1)
+    bench.publish("a", b"2", 1)
+    bench.publish("a", b"3", 0)
+    bench.publish("b", b"4", 0)
+    first, other = bench.sent(A)
+    assert (first.payload, other.payload) == (b"1", b"4")
+    bench.say(A, Puback(first.packet_id))
+    assert payloads(bench.sent(A)) == [b"2", b"3"]
+
+
+def test_what_waits_is_bounded() -> None:
+    bench = Bench(A, waiting_max=3)
+    bench.open(A)
+    bench.say(A, Connack(properties=Properties(receive_max=1)))
+    for number in range(3):
+        bench.publish("a", b"%d" % number, 1)
+    with pytest.raises(Refused, match="3 messages and requests wait"):
+        bench.publish("a", b"3", 1)
+    for _ in range(5):
+        bench.publish("a", b"", 0)
+    assert bench.endpoint.unsent == 4
+
+
+def test_a_qos_2_exchange_is_finished_with_the_next_primary() -> None:
+    bench = pair()
+    ticket = bench.publish("a", b"1", 2)
+    (message,) = bench.sent(A)
+    bench.say(A, Pubrec(message.packet_id))
+    assert bench.sent(A) == [Pubrel(message.packet_id)]
+    bench.lose(A)
+    assert bench.sent(("b", 1883)) == [Pubrel(message.packet_id)]
+    bench.announce(("b", 1883), view(5, "b", "ba"))
+    bench.say(("b", 1883), Pubcomp(message.packet_id, 0x92))
+    assert ticket.done  # type: ignore[attr-defined]
+
+
+def test_what_the_next_broker_does_not_take_is_refused_not_sent() -> None:
+    bench = served()
+    big = bench.publish("a", b"x" * 100, 1)
+    bench.sent(A)
+    bench.lose(A)
+    bench.pass_time(50 * MS)
+    bench.open(A)
+    bench.say(A, Connack(properties=Properties(max_packet_size=50)))
+    assert bench.sent(A) == []
+    assert big.done  # type: ignore[attr-defined]
+    assert big.reasons == [0x95]  # type: ignore[attr-defined]
+
+
+def test_messages_that_were_read_before_the_end_are_given_out_though_the_queue_was_full() -> None:
+    bench = Bench(A, queue_max=2)
+    bench.open(A)
+    bench.say(A, Connack(), *(Publish("a", b"%d" % number) for number in range(5)))
+    assert bench.endpoint.full
+    assert bench.endpoint.waiting == 2
+    bench.lose(A)
+    assert [each.payload for each in bench.endpoint.take_messages()] == [b"0", b"1", b"2", b"3", b"4"]
