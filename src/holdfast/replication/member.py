@@ -87,7 +87,14 @@ class Member:
         self._digest = digest_of(book)
         self._start_core(book, switches)
         self.log = StateLog(book.limits.state_log_max)
-        self.peers = Peers(self.broker, group, name, self._hello, event)
+        self.peers = Peers(
+            self.broker,
+            group,
+            name,
+            hello=self._hello,
+            joining=lambda: self.role is Role.JOINING,
+            event=event,
+        )
         self.serving = Serving(self)
         self.following = Following(self)
         self.recorder = GroupRecorder(
@@ -236,6 +243,10 @@ class Member:
         before = self.peers.link_to(hello.name)
         if self.peers.greet(peer, hello, self._digest):
             if before is not None and before is not peer:
+                worse = self.peers.second_best(peer, before)
+                self.peers.close(worse)
+                if worse is peer:
+                    return
                 self.peer_ended(before, now_ns)
             self.told(peer, hello.role, hello.view, now_ns)
 

@@ -1,7 +1,8 @@
 """The connections of a member to the others: who dials whom, who is who, who is silent.
 
 Laws:
-- of two members the one that stands later in the order dials, so that two have one connection
+- of two members the one that stands later in the order dials; one that looks for a primary dials everybody.
+  Where that makes two connections, the one that the later member dialed stays
 - nobody is listened to before it has said who it is, under the same protocol, group and contracts
 - a member that is not heard of for `silence` is taken for gone
 """
@@ -47,6 +48,7 @@ class PeerState(Struct):
     echo_ns: int = 0
     echo_heard_ns: int = 0
     way_ns: int | None = None  # half of the last round trip
+    dialed: bool = False  # by us
 
     @property
     def greeted(self) -> bool:
@@ -58,16 +60,24 @@ BeatFor = Callable[[Peer, int], Beat]
 
 class Peers:
     def __init__(
-        self, broker: Broker, group: GroupConfig, name: str, hello: Callable[[], Hello], event: Event
+        self,
+        broker: Broker,
+        group: GroupConfig,
+        name: str,
+        *,
+        hello: Callable[[], Hello],
+        joining: Callable[[], bool],
+        event: Event,
     ) -> None:
         self.group = group
         self.name = name
         self._broker = broker
         self._hello = hello
+        self._joining = joining
         self._event = event
         self._peers: list[Peer] = []
-        index = group.index_of(name)
-        self._dial_at_ns = {member.name: 0 for member in group.members[:index]}
+        self._index = group.index_of(name)
+        self._dial_at_ns = {member.name: 0 for member in group.members if member.name != name}
         self._dialing: set[str] = set()
         self._beat_at_ns = 0
         self._now_ns = 0
@@ -86,7 +96,7 @@ class Peers:
     def open(self, inbox: Inbox | None, now_ns: int, name: str = "") -> Peer:
         """A connection to that member, or from one that has not said its name yet."""
         peer = Peer(self._broker.core, inbox, now_ns)
-        peer.state = PeerState(name=name)
+        peer.state = PeerState(name=name, dialed=bool(name))
         self._dialing.discard(name)
         self._peers.append(peer)
         self.send(peer, self._hello())
@@ -99,12 +109,19 @@ class Peers:
     def take_dials(self) -> list[str]:
         """Whom to dial now."""
         due = [
-            name
-            for name, at_ns in self._dial_at_ns.items()
-            if at_ns <= self._now_ns and name not in self._dialing and not self._has_link(name)
+            name for name, at_ns in self._dial_at_ns.items() if at_ns <= self._now_ns and self._may_dial(name)
         ]
         self._dialing.update(due)
         return due
+
+    def _may_dial(self, name: str) -> bool:
+        ours = self.group.index_of(name) < self._index or self._joining()
+        return ours and name not in self._dialing and not self._has_link(name)
+
+    def second_best(self, peer: Peer, other: Peer) -> Peer:
+        """Which of two connections to a member goes: the older, unless the newer is the wrong way round."""
+        later = max(self._index, peer.state.index) == self._index
+        return other if peer.state.dialed == later or other.state.dialed != later else peer
 
     def _has_link(self, name: str) -> bool:
         return any(peer.state.name == name and not peer.closing for peer in self._peers)
@@ -183,12 +200,7 @@ class Peers:
 
     @property
     def next_ns(self) -> int | None:
-        linked = {peer.state.name for peer in self._peers}
-        times = [
-            at_ns
-            for name, at_ns in self._dial_at_ns.items()
-            if name not in self._dialing and name not in linked
-        ]
+        times = [at_ns for name, at_ns in self._dial_at_ns.items() if self._may_dial(name)]
         if self._peers:
             times.append(self._beat_at_ns)
         return min(times, default=None)

@@ -42,6 +42,8 @@ class Serving:
 
     def lost(self, peer: Peer, now_ns: int) -> None:
         self._snapshots.pop(peer, None)
+        if not peer.state.follows:
+            return
         if peer.state.name in self.member.view.heirs:
             self.without(peer.state.name, now_ns)
         elif self.member.broker.core.board.backup is peer:

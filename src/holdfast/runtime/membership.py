@@ -17,7 +17,7 @@ from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
 from holdfast.runtime.server import Server
 
-DIAL_S_MAX = 2.0
+DIAL_S_MAX = 0.5  # less than a joining member waits
 
 
 class Membership:
