@@ -6,6 +6,8 @@ HoldfastError
 │                  carries the MQTT reason code that the peer is told
 ├── Refused        ours, as the broker sees it: it said no to what we asked; carries its MQTT reason code
 └── Unavailable    nobody's: something outside (a port, a peer, a tool) is not there; says what would do
+    ├── journal.Corrupt      a journal file is damaged where it was safe; names the file and the offset
+    └── journal.NotAccepted  the journal took nothing: it is full, behind, failed or closed
 """
 
 from __future__ import annotations

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from tests.replication.pair import Group
+import pytest
+from tests.replication.pair import MS, Client, Group
 
+from holdfast.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+    Will,
+)
+from holdfast.mqtt.reasons import Reason
+from holdfast.replication.group import Switches
 from holdfast.replication.roles import Role
 
 
-def payloads(client) -> list[bytes]:
+def payloads(client: Client) -> list[bytes]:
     return [message.payload for message in client.messages()]
+
+
+def acks(client: Client) -> list[int]:
+    return [packet.packet_id for packet in client.take() if isinstance(packet, Puback)]
 
 
 def test_the_first_serves_and_the_second_protects_it() -> None:
@@ -17,6 +39,9 @@ def test_the_first_serves_and_the_second_protects_it() -> None:
     assert group.members["b"].role is Role.BACKUP
     assert group.members["b"].view == group.members["a"].view
     assert group.members["a"].view.heirs == ("b",)
+
+
+# Table 3
 
 
 def test_a_message_that_needs_it_is_copied_and_its_copy_discarded() -> None:
@@ -33,6 +58,124 @@ def test_a_message_that_needs_it_is_copied_and_its_copy_discarded() -> None:
     assert len(buffer) == 0
 
 
+def test_without_selection_every_message_has_a_copy_unless_its_dispatch_came_first() -> None:
+    group = Group(switches=Switches(selective=False))
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("+/+")
+    for topic in ("fast/1", "safe/1", "loose/1"):
+        publisher.publish(topic, b"x")
+    group.run()
+    assert group.primary.core.copies + group.primary.core.copies_aborted == 3
+    assert len(group.members["b"].buffer) == 0
+
+
+def test_copies_go_first_when_they_are_told_to() -> None:
+    group = Group(switches=Switches(selective=False, copy_first=True))
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("+/+")
+    for topic in ("fast/1", "safe/1", "loose/1", "other/1"):
+        publisher.publish(topic, b"x")
+    group.run()
+    assert group.members["b"].buffer.taken == 4
+    assert group.primary.core.copies_aborted == 0
+
+
+def test_without_coordination_copies_stay() -> None:
+    group = Group(switches=Switches(coordination=False, selective=False, copy_first=True))
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1")
+    for number in range(1, 6):
+        publisher.publish("safe/1", b"%d" % number, number)
+        group.run()
+    assert len(group.members["b"].buffer) == 5
+    there = group.client("s", "b", warm=True)
+    group.crash("a")
+    assert payloads(there) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_copy_is_discarded_when_the_subscriber_confirms_not_before() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1", qos=1)
+    publisher.publish("safe/1", b"x", 1, qos=1)
+    group.run()
+    (message,) = subscriber.messages()
+    assert len(group.members["b"].buffer) == 1
+    subscriber.say(Puback(message.packet_id))
+    assert len(group.members["b"].buffer) == 0
+
+
+# When a publisher is told
+
+
+def test_a_publisher_hears_when_the_subscribers_have_it() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("fast/1", qos=1)
+    publisher.publish("fast/1", b"x", qos=1)
+    group.run()
+    assert acks(publisher) == []
+    (message,) = subscriber.messages()
+    subscriber.say(Puback(message.packet_id))
+    assert acks(publisher) == [1]
+    assert group.members["b"].buffer.taken == 0
+
+
+def test_or_when_the_backup_has_it() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("fast/1", qos=1)
+    publisher.publish("fast/1", b"x", qos=1)
+    group.pass_time(5 * MS)
+    assert acks(publisher) == [1]
+    assert group.members["b"].buffer.numbers() != []
+
+
+def test_without_a_backup_it_hears_when_every_subscriber_was_offered_it() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("fast/1", qos=1)
+    group.crash("b")
+    publisher.publish("fast/1", b"x", qos=1)
+    group.run()
+    assert acks(publisher) == [1]
+
+
+def test_what_waits_for_a_backup_that_dies_waits_no_longer() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("+/1", qos=2)
+    group.cut.add(frozenset("ab"))
+    publisher.publish("safe/1", b"1", 1, qos=1)
+    publisher.publish("safe/1", b"2", 2, qos=2)
+    group.run()
+    assert acks(publisher) == []
+    group.pass_time(100 * MS)
+    assert [type(packet) for packet in publisher.take() if not isinstance(packet, Publish)] == [
+        Puback,
+        Pubrec,
+    ]
+    assert sorted(payloads(subscriber)) == [b"1", b"2"]
+
+
+def test_a_resend_of_what_is_not_safe_yet_is_answered_when_it_is() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("fast/1", qos=1)
+    publisher.publish("fast/1", b"x", 1, qos=1)
+    group.run()
+    again = group.client("p2")
+    again.publish("fast/1", b"x", 1, qos=1, dup=True)
+    group.run()
+    assert acks(again) == []
+    assert len(payloads(subscriber)) == 1
+    group.pass_time(5 * MS)
+    assert acks(again) == [1]
+
+
+# Crashes
+
+
 def test_subscribers_of_a_crashed_primary_go_on_at_its_backup() -> None:
     group = Group()
     group.client("p")
@@ -44,6 +187,273 @@ def test_subscribers_of_a_crashed_primary_go_on_at_its_backup() -> None:
     again.publish("safe/1", b"after", qos=1)
     group.run()
     assert payloads(there) == [b"after"]
+
+
+def test_what_was_not_confirmed_is_sent_again_and_nothing_else() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1", qos=1)
+    publisher.publish("safe/1", b"1", 1)
+    publisher.publish("safe/1", b"2", 2, qos=1)
+    publisher.publish("safe/1", b"3", 3, qos=1)
+    group.run()
+    first = next(message for message in subscriber.messages() if message.payload == b"2")
+    subscriber.say(Puback(first.packet_id))
+    there = group.client("s", "b", warm=True)
+    group.crash("a")
+    assert payloads(there) == [b"3"]
+    assert group.members["b"].again == 1
+
+
+def test_what_a_publisher_sends_to_a_standby_waits_for_the_crash() -> None:
+    group = Group()
+    group.client("s").subscribe("fast/1", qos=1)
+    there, publisher = group.client("s", "b", warm=True), group.client("p", "b", warm=True)
+    publisher.publish("fast/1", b"early", 1, qos=1)
+    group.run()
+    assert payloads(there) == []
+    assert acks(publisher) == []
+    group.crash("a")
+    assert payloads(there) == [b"early"]
+
+
+def test_resends_and_copies_are_one() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1", qos=1)
+    publisher.publish("safe/1", b"1", 1, qos=1)
+    group.run()
+    there, again = group.client("s", "b", warm=True), group.client("p", "b", warm=True)
+    group.crash("a")
+    again.publish("safe/1", b"1", 1, qos=1)
+    again.publish("safe/1", b"2", 2, qos=1)
+    group.run()
+    assert payloads(there) == [b"1", b"2"]
+
+
+def test_clients_that_went_away_find_their_messages_at_the_new_primary() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("other/1", qos=1)
+    subscriber.say(Disconnect())
+    publisher.publish("other/1", b"kept", qos=1)
+    group.pass_time(5 * MS)
+    assert acks(publisher) == [1]
+    group.crash("a")
+    assert payloads(group.client("s", "b")) == [b"kept"]
+
+
+def test_a_will_is_published_when_its_client_does_not_come_back() -> None:
+    group = Group()
+    group.client("s").subscribe("will/#", qos=1)
+    group.client("doomed", will=Will("will/doomed", b"gone", qos=1))
+    group.crash("a")
+    group.pass_time(6_000 * MS, 100 * MS)
+    back = group.client("s", "b")
+    assert payloads(back) == [b"gone"]
+
+
+def test_retained_message_at_the_new_primary() -> None:
+    group = Group()
+    group.client("p").publish("state/1", b"on", retain=True)
+    group.run()
+    group.crash("a")
+    reader = group.client("reader", "b")
+    reader.say(Subscribe(1, [Subscription("state/#", 0)]))
+    assert payloads(reader) == [b"on"]
+
+
+# QoS 2
+
+
+def test_a_qos_2_message_is_delivered_once_though_its_publisher_asks_again() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1")
+    publisher.publish("safe/1", b"x", qos=2, packet_id=7)
+    group.run()
+    assert payloads(subscriber) == [b"x"]
+    there, again = group.client("s", "b", warm=True), group.client("p", "b", warm=True)
+    group.crash("a")
+    again.publish("safe/1", b"x", qos=2, packet_id=7, dup=True)
+    group.run()
+    assert payloads(there) == []
+    assert [type(each) for each in again.take() if not isinstance(each, Publish)] == [Pubrec]
+    again.say(Pubrel(7))
+    again.publish("safe/1", b"y", qos=2, packet_id=7)
+    group.run()
+    assert payloads(there) == [b"y"]
+
+
+def test_a_qos_2_delivery_goes_on_under_its_identifier() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1", qos=2)
+    publisher.publish("safe/1", b"first", qos=2, packet_id=1)
+    publisher.publish("safe/1", b"second", qos=2, packet_id=2)
+    publisher.publish("safe/1", b"third", qos=2, packet_id=3)
+    group.run()
+    first, second, third = subscriber.messages()
+    subscriber.say(Pubrec(first.packet_id))
+    subscriber.say(Pubcomp(first.packet_id))
+    subscriber.say(Pubrec(second.packet_id))
+    there = group.client("s", "b", warm=True)
+    group.crash("a")
+    came = [each for each in there.take() if not (isinstance(each, Publish) and each.topic.startswith("$"))]
+    assert [type(each) for each in came] == [Pubrel, Publish]
+    assert came[0].packet_id == second.packet_id
+    assert came[1].packet_id == third.packet_id
+    assert came[1].payload == b"third"
+
+
+# The backup comes back, others go
+
+
+def test_a_backup_that_comes_back_is_brought_up_to_date_while_traffic_flows() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1", qos=1)
+    away = group.client("away")
+    away.subscribe("other/#", qos=1)
+    away.say(Disconnect())
+    group.crash("b")
+    publisher.publish("other/1", b"while unprotected", qos=1)
+    publisher.publish("safe/1", b"on its way", 1, qos=1)
+    group.run()
+    group.start("b")
+    group.pass_time(200 * MS)
+    assert group.members["b"].role is Role.BACKUP
+    group.crash("a")
+    assert payloads(group.client("s", "b")) == [b"on its way"]
+    assert payloads(group.client("away", "b")) == [b"while unprotected"]
+
+
+def test_a_crashed_primary_comes_back_as_a_backup() -> None:
+    group = Group()
+    group.client("s").subscribe("safe/1", qos=1)
+    group.crash("a")
+    before = group.members["b"].view.number
+    group.start("a")
+    group.pass_time(200 * MS)
+    assert group.members["a"].role is Role.BACKUP
+    assert group.members["b"].role is Role.PRIMARY
+    assert group.members["b"].view.number > before
+    group.crash("b")
+    assert group.members["a"].role is Role.PRIMARY
+    publisher = group.client("p", "a")
+    there = group.client("s", "a")
+    publisher.publish("safe/1", b"x", 1, qos=1)
+    group.run()
+    assert payloads(there) == [b"x"]
+
+
+def test_when_the_link_is_cut_the_heir_serves_and_the_stale_primary_steps_down() -> None:
+    group = Group()
+    client = group.client("c")
+    before = group.members["a"].view.number
+    group.cut.add(frozenset("ab"))
+    group.pass_time(100 * MS)
+    a, b = group.members["a"], group.members["b"]
+    assert a.role is b.role is Role.PRIMARY
+    assert b.view.number > a.view.number == before
+    group.cut.clear()
+    group.wires.clear()
+    group.pass_time(200 * MS)
+    assert a.role is Role.BACKUP
+    assert b.role is Role.PRIMARY
+    goodbye = next(each for each in client.take() if isinstance(each, Disconnect))
+    assert goodbye.reason == Reason.SERVER_MOVED
+    assert goodbye.properties.server_reference == "h:1001"
+
+
+def test_a_client_that_knows_a_higher_view_makes_a_stale_primary_step_down() -> None:
+    group = Group()
+    group.cut.add(frozenset("ab"))
+    client = group.client("c")
+    group.pass_time(100 * MS)
+    number = group.members["b"].view.number
+    client.say(Disconnect(0, Properties(user=[("hf-view", str(number))])))
+    assert group.members["a"].role is not Role.PRIMARY
+
+
+def test_a_silent_primary_is_replaced_within_the_bound() -> None:
+    group = Group()
+    group.stalled.add("a")
+    began_ns = group.now_ns
+    while group.members["b"].role is not Role.PRIMARY:
+        group.pass_time(1 * MS)
+        assert group.now_ns - began_ns < 50 * MS
+    group.stalled.clear()
+    group.pass_time(200 * MS)
+    assert group.members["a"].role is Role.BACKUP
+
+
+# The door
+
+
+def test_a_standby_sends_ordinary_clients_to_the_primary() -> None:
+    group = Group()
+    connection = group.members["b"].open(None, group.now_ns)
+    assert connection is not None
+    client = Client(group, "b", connection)
+    group.clients[connection] = client
+    client.say(Connect(client_id="ordinary"))
+    answer = client.got[0]
+    assert isinstance(answer, Connack)
+    assert answer.reason == Reason.USE_ANOTHER_SERVER
+    assert answer.properties.server_reference == "h:1000"
+
+
+# Depth
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_a_subscription_is_known_as_deep_as_its_client_asks(depth: int) -> None:
+    group = Group(4)
+    group.pass_time(50 * MS)
+    client = group.client("c")
+    assert client.subscribe("safe/#", depth=depth).reasons == [0]
+    known = [
+        name for name, member in group.members.items() if member.broker.clients.sessions["c"].subscriptions
+    ]
+    assert len(known) >= depth
+
+
+def test_a_depth_that_cannot_be_met_is_refused_and_rolled_back() -> None:
+    group = Group()
+    client = group.client("c")
+    answer = client.subscribe("safe/#", depth=3)
+    assert answer.reasons == [Reason.QUOTA_EXCEEDED]
+    assert "depth 3 cannot be met: 2 members are up to date" in (answer.properties.reason_string or "")
+    for member in group.members.values():
+        assert member.broker.clients.sessions["c"].subscriptions == {}
+
+
+def test_a_depth_that_is_lost_while_waiting_is_refused_and_rolled_back() -> None:
+    group = Group()
+    client = group.client("c")
+    group.cut.add(frozenset("ab"))
+    client.say(Subscribe(1, [Subscription("safe/#", 0)], Properties(user=[("hf-depth", "2")])))
+    assert not any(isinstance(each, Suback) for each in client.got)
+    group.pass_time(100 * MS)
+    (answer,) = [each for each in client.take() if isinstance(each, Suback)]
+    assert answer.reasons == [Reason.QUOTA_EXCEEDED]
+    assert group.members["a"].broker.clients.sessions["c"].subscriptions == {}
+
+
+def test_in_a_larger_group_the_next_heir_protects_when_the_first_is_gone() -> None:
+    group = Group(3)
+    group.pass_time(50 * MS)
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1", qos=1)
+    group.crash("b")
+    group.pass_time(50 * MS)
+    publisher.publish("safe/1", b"x", 1, qos=1)
+    group.run()
+    assert len(group.members["c"].buffer) == 1
+    group.crash("a")
+    group.pass_time(50 * MS)
+    assert payloads(group.client("s", "c")) == [b"x"]
 
 
 def test_a_primary_that_says_goodbye_is_replaced_at_once() -> None:

@@ -289,7 +289,7 @@ class Member:
             case Action.PROMOTE:
                 self._promote(now_ns)
             case Action.STEP_DOWN:
-                self._step_down(now_ns)
+                self._step_down(now_ns, peer)
                 if peer is not None:
                     self.happen(happening, now_ns, peer)
             case Action.REJOIN:
@@ -350,12 +350,12 @@ class Member:
         self.door.open(now_ns)
         self.event("serving", {"view": self.view.number, "again": self.again})
 
-    def _step_down(self, now_ns: int) -> None:
+    def _step_down(self, now_ns: int, successor: Peer | None) -> None:
         self.recorder.recording = False
         self.recorder.unsent.clear()
         self.recorder.give_up("this broker does not serve any more")
         self.serving.stop()
-        self.view = View(self.view_max)
+        self.view = View(self.view_max, "" if successor is None else successor.state.name)
         self.tell_clients()
         self.door.close(now_ns)
         self._rejoin(now_ns)

@@ -1,0 +1,137 @@
+"""The few things that a journal asks of a disk, and the real one.
+
+A directory is flat. Files only grow, are cut, or are removed. What was not synced may be gone after a crash,
+in any part: bytes until `File.sync`, names until `Disk.sync_names`. Every failure is an OSError.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.errors import Unavailable
+
+LOCK_NAME = "lock"
+SALT_BITS = 32
+
+
+class File(Protocol):
+    """A file that is being appended to."""
+
+    def write(self, data: bytes) -> None: ...
+    def sync(self) -> None: ...
+    def cut(self, size: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One directory."""
+
+    @property
+    def name(self) -> str: ...
+    def lock(self) -> None: ...
+    def unlock(self) -> None: ...
+    def names(self) -> list[str]: ...
+    def size(self, name: str) -> int: ...
+    def read(self, name: str, bytes_max: int) -> bytes: ...
+    def create(self, name: str) -> File: ...
+    def append_to(self, name: str) -> File: ...
+    def remove(self, name: str) -> None: ...
+    def sync_names(self) -> None: ...
+    def salt(self) -> int: ...
+
+
+class RealFile:
+    def __init__(self, path: Path, flags: int) -> None:
+        self._fd = os.open(path, flags | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o640)
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def cut(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class RealDisk:
+    """A directory of this machine; it is made if its parent is there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lock_fd = -1
+        directory.mkdir(exist_ok=True)
+
+    @property
+    def name(self) -> str:
+        return str(self.directory)
+
+    def lock(self) -> None:
+        lock_fd = os.open(self.directory / LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(lock_fd, 20, 0).decode(errors="replace").strip()
+            os.close(lock_fd)
+            raise Unavailable(
+                f"the journal {self.directory} is in use by process {owner or 'unknown'}: "
+                "two brokers never share a journal, give each its own directory"
+            ) from None
+        except OSError:
+            os.close(lock_fd)
+            raise
+        self._lock_fd = lock_fd
+        # The pid is only a help to people; the lock holds without it, also on a full disk.
+        with suppress(OSError):
+            os.ftruncate(lock_fd, 0)
+            os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
+
+    def unlock(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def names(self) -> list[str]:
+        return sorted(name for name in os.listdir(self.directory) if name != LOCK_NAME)
+
+    def size(self, name: str) -> int:
+        return (self.directory / name).stat().st_size
+
+    def read(self, name: str, bytes_max: int) -> bytes:
+        with (self.directory / name).open("rb", buffering=0) as file:
+            parts = []
+            while bytes_max > 0 and (part := file.read(bytes_max)):
+                parts.append(part)
+                bytes_max -= len(part)
+        return b"".join(parts)
+
+    def create(self, name: str) -> RealFile:
+        return RealFile(self.directory / name, os.O_CREAT | os.O_EXCL)
+
+    def append_to(self, name: str) -> RealFile:
+        return RealFile(self.directory / name, 0)
+
+    def remove(self, name: str) -> None:
+        (self.directory / name).unlink()
+
+    def sync_names(self) -> None:
+        directory_fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory_fd)
+        finally:
+            os.close(directory_fd)
+
+    def salt(self) -> int:
+        return secrets.randbits(SALT_BITS)
