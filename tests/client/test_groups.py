@@ -138,6 +138,20 @@ def test_messages_flow_on_each_once() -> None:
     run(test())
 
 
+def test_what_the_primary_sent_is_heard_before_the_word_of_its_heir() -> None:
+    async def test() -> None:
+        async with Member("a") as a, Member("b") as b, await pair(a, b) as client:
+            target = client._driver.target
+            assert target is not None
+            target.stop_reading()
+            a.peer.send(Publish("x", b"last"))
+            b.promote(5, b, a)
+            b.peer.send(Publish("x", b"first"))
+            assert [(await anext(client)).payload for _ in range(2)] == [b"last", b"first"]
+
+    run(test())
+
+
 def test_a_primary_that_is_cut_off_is_left_when_another_speaks() -> None:
     async def test() -> None:
         async with Member("a") as a, Member("b") as b, await pair(a, b) as client:

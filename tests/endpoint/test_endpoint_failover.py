@@ -5,8 +5,8 @@ from itertools import pairwise
 from endpoint.bench import MS, A, B, Bench, C, pair, payloads, told, view
 from holdfast.contract.model import Contract
 from holdfast.endpoint import Connected, Ended, Redirected
-from holdfast.endpoint.failover import TABLE, Event, State
-from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY
+from holdfast.endpoint.failover import TABLE, Action, Event, State
+from holdfast.mqtt.conventions import VIEW_PROPERTY, VIEW_TOPIC, WARM_PROPERTY
 from holdfast.mqtt.packets import (
     Connack,
     Disconnect,
@@ -29,6 +29,18 @@ def keeping(**config: object) -> Bench:
 
 def test_every_state_answers_every_event() -> None:
     assert set(TABLE) == {(state, event) for state in State for event in Event}
+
+
+def test_the_laws_of_the_table() -> None:
+    for (state, event), (action, after) in TABLE.items():
+        ended = state is State.ENDED
+        assert (after is State.ENDED) == (ended or event is Event.CLOSED)
+        assert (action is Action.SETTLE) == (event is Event.PRIMARY_SPOKE and not ended)
+        assert (after is State.SERVED) == (
+            action is Action.SETTLE or (state is State.SERVED and action is Action.STAY)
+        )
+        assert action is not Action.LEAN or after is State.LEANING
+        assert action is not Action.WAIT or after is State.ORPHANED
 
 
 def test_all_addresses_are_dialled_warm_and_the_primary_serves() -> None:
@@ -80,6 +92,15 @@ def test_what_is_unacknowledged_is_sent_again_in_its_place() -> None:
     assert again[0].properties == first.properties
 
 
+def test_older_than_the_ring_but_unacknowledged_goes_first() -> None:
+    bench = keeping()
+    bench.publish("keep/1", b"1", 1)
+    for number in (2, 3, 4):
+        bench.publish("keep/1", b"%d" % number)
+    bench.lose(A)
+    assert payloads(bench.sent(B)) == [b"1", b"3", b"4"]
+
+
 def test_what_was_acknowledged_is_sent_again_only_as_far_as_it_is_kept() -> None:
     bench = keeping()
     for number in range(4):
@@ -108,6 +129,33 @@ def test_another_member_than_the_heir_is_promoted() -> None:
     assert (VIEW_PROPERTY, "6") in bench.open(B).properties.user
 
 
+def test_an_heir_that_dies_too_is_followed_by_the_next() -> None:
+    bench = Bench(A, B, C)
+    bench.endpoint.declare("keep/#", KEEP_2)
+    for address, name in ((A, "a"), (B, "b"), (C, "c")):
+        bench.admit(address, view(4, name, "abc"))
+    bench.publish("keep/1", b"1")
+    bench.lose(A)
+    bench.publish("keep/1", b"2")
+    bench.lose(B)
+    assert payloads(bench.sent(C)) == [b"1", b"2"]
+    bench.announce(C, view(6, "c", "c"))
+    assert bench.endpoint.home == C
+
+
+def test_an_heir_that_comes_back_after_everybody_was_gone_gets_what_may_be_lost() -> None:
+    bench = keeping()
+    bench.lose(B)
+    bench.lose(A)
+    bench.publish("keep/1", b"1")
+    bench.pass_time(50 * MS)
+    bench.admit(B, view(4, "b", "ab"))
+    assert bench.endpoint.home is None
+    assert payloads(bench.sent(B)) == [b"1"]
+    bench.announce(B, view(5, "b", "b"))
+    assert bench.endpoint.home == B
+
+
 def test_a_higher_view_is_followed_while_the_old_primary_still_answers() -> None:
     bench = keeping()
     bench.publish("keep/1", b"1")
@@ -116,7 +164,29 @@ def test_a_higher_view_is_followed_while_the_old_primary_still_answers() -> None
     assert bench.endpoint.home == B
     assert payloads(bench.sent(B)) == [b"1"]
     assert bench.sent(A) == [Disconnect(0, Properties(user=[(VIEW_PROPERTY, "5")]))]
+    assert bench.hung_up == []
+    bench.pass_time(500 * MS)
     assert bench.hung_up == [A]
+
+
+def test_what_the_old_primary_sent_before_it_knew_still_counts() -> None:
+    bench = pair()
+
+    def message(number: int, qos: int = 0) -> Publish:
+        properties = Properties(user=[("hf", f"1/{number}/p.1")], content_type="c" if number % 2 else None)
+        return Publish("x", b"%d" % number, qos, packet_id=number if qos else 0, properties=properties)
+
+    bench.say(A, message(1))
+    bench.announce(B, view(5, "b", "ba"))
+    bench.say(A, message(2), message(3, 1), Publish(VIEW_TOPIC, b"4/a/a=a:1883"), message(4))
+    bench.say(B, message(5))
+    assert [each.payload for each in bench.endpoint.take_messages()] == [b"1", b"2", b"3", b"4", b"5"]
+    assert bench.endpoint.home == B
+    assert [type(packet) for packet in bench.sent(A)] == [Disconnect]
+    bench.lose(A)
+    assert bench.endpoint.home == B
+    bench.pass_time(100 * MS)
+    assert A in bench.dialled
 
 
 def test_a_lower_view_is_never_followed() -> None:
@@ -202,6 +272,13 @@ def test_an_address_of_another_name_is_not_dialled_twice() -> None:
     assert bench.dialled == []
 
 
+def test_a_member_that_may_be_one_of_ours_is_not_dialled_by_its_other_name() -> None:
+    bench = Bench(A, ("10.0.0.2", 1883))
+    bench.admit(A, view(4, "a", "ab"))
+    bench.pass_time(MS)
+    assert bench.dialled == [("10.0.0.2", 1883)]
+
+
 def test_subscriptions_are_renewed_after_a_move_without_retained_messages() -> None:
     bench = pair()
     bench.endpoint.subscribe(["x/#", "y"], qos=1, deadline_ns=20 * MS, depth=2, now_ns=bench.now_ns)
@@ -218,6 +295,23 @@ def test_subscriptions_are_renewed_after_a_move_without_retained_messages() -> N
         ("y", 1, 2),
     ]
     assert dict(again.properties.user) == {"hf-deadline": "20ms"}
+
+
+def test_renewals_do_not_pile_up_while_primaries_come_and_go() -> None:
+    bench = pair()
+    bench.endpoint.subscribe("x", now_ns=bench.now_ns)
+    (asked,) = bench.sent(A)
+    bench.say(A, Suback(asked.packet_id, [1]))
+    for number in range(5, 25):
+        here, there = (B, A) if number % 2 else (A, B)
+        name, other = here[0], there[0]
+        bench.announce(here, view(number, name, name + other))
+        assert [type(packet) for packet in bench.sent(here)] == [Subscribe]
+        bench.lose(there)
+        bench.pass_time(10_000 * MS)
+        bench.unread.clear()
+        bench.admit(there, view(number, other, name + other))
+    assert bench.endpoint.room == bench.endpoint.config.waiting_max - 1
 
 
 def test_a_request_that_was_on_its_way_is_asked_again() -> None:

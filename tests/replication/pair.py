@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tests.broker.bench import MS, WALL_NS, book, contract
 
 from holdfast.broker.connection import Connection
+from holdfast.config import Limits
 from holdfast.contract.model import ContractBook
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY
@@ -37,12 +38,13 @@ def group_of(size: int, **more: object) -> GroupConfig:
     return GroupConfig(name="plant", members=members, **more)
 
 
-def contracts() -> ContractBook:
+def contracts(limits: Limits | None = None) -> ContractBook:
     """Like the published ones: fast is covered by its publisher, safe is replicated."""
     return book(
         contract("fast", "fast/+", "50ms", 0),
         contract("safe", "safe/+", "100ms", 0).replace("retention = 2", "retention = 1"),
         contract("loose", "loose/+", "100ms", 3),
+        limits=limits,
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.replication.pair import MS, Client, Group
+from tests.broker.bench import book, contract
+from tests.replication.pair import MS, Client, Group, contracts
 
+from holdfast.config import Limits
 from holdfast.mqtt.packets import (
     Connack,
     Connect,
@@ -461,3 +463,57 @@ def test_a_primary_that_says_goodbye_is_replaced_at_once() -> None:
     group.members["a"].drain(group.now_ns)
     group.run()
     assert group.members["b"].role is Role.PRIMARY
+
+
+# Faults of others
+
+
+def test_members_with_other_contracts_refuse_each_other_in_words() -> None:
+    group = Group()
+    group.crash("b")
+    group.start("b", book(contract("other", "other/+", "1s", 0)))
+    group.pass_time(200 * MS)
+    assert group.members["b"].role is Role.JOINING
+    refusals = [(name, details["why"]) for name, event, details in group.events if event == "peer refused"]
+    assert ("a", "the contract files differ: give every member the same") in refusals
+
+
+def test_after_a_reload_members_protect_each_other_when_both_have_it() -> None:
+    group = Group()
+    new = book(contract("other", "other/+", "1s", 0))
+    group.members["a"].reload(new)
+    group.pass_time(200 * MS)
+    assert group.members["a"].role is Role.PRIMARY
+    assert group.members["a"].view.heirs == ()
+    assert group.members["b"].role is Role.JOINING
+    group.members["b"].reload(new)
+    group.pass_time(200 * MS)
+    assert group.members["b"].role is Role.BACKUP
+
+
+def test_a_full_backup_says_so_and_does_not_take_over() -> None:
+    group = Group(
+        contract_book=contracts(limits=Limits(buffer_messages_max=10_000, queue_messages_max=10_000))
+    )
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1", qos=1)
+    group.members["b"].buffer.set_bounds(messages_max=3, bytes_max=1 << 20)
+    for number in range(1, 9):
+        publisher.publish("safe/1", b"x", number, qos=1)
+    group.run()
+    group.pass_time(20 * MS)
+    assert group.members["a"].role is Role.PRIMARY
+    assert group.members["b"].role is not Role.PRIMARY
+    why = [str(details["why"]) for name, event, details in group.events if event == "peer refused"]
+    assert any("the bounds of the backup are reached" in each for each in why)
+
+
+def test_garbage_on_the_replication_port_ends_that_connection_only() -> None:
+    group = Group()
+    for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"\x00\x00\x00\x05\x01abcd", bytes(50)):
+        peer = group.members["a"].accept_peer(None, group.now_ns)
+        peer.feed(garbage, group.now_ns, group.wall_ns)
+        group.run()
+        assert peer.closing or peer.fault is None
+    assert group.members["b"].role is Role.BACKUP
+    assert group.members["a"].view.heirs == ("b",)

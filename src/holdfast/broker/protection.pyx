@@ -148,8 +148,8 @@ cdef class Protection:
             self.board.safe(m)
         elif self.board.coordinated and m.flags & DISPATCHED:
             self.copies_aborted += 1
-        else:
-            self.copy(m)
+        elif not self.copy(m) and m.flags & (OWED | HELD):
+            self.plan(m, REPLICATE, m.major)  # for whoever comes after a backup that lags
 
     cdef bint copy(self, Message* m) noexcept:
         """Sends a copy to the backup, once."""

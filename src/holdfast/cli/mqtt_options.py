@@ -100,13 +100,27 @@ def check_names(command: str, option: str, names: list[str], validate: Callable[
         raise ConfigError(command, problems)
 
 
+def broker_addresses(host: str, port: int) -> list[tuple[str, int]]:
+    """Of `host`, `host:port`, `[v6]:port` or a plain v6 address, several with commas between."""
+    from holdfast.endpoint.words import parse_address
+
+    found = []
+    for each in (text.strip() for text in host.split(",")):
+        has_port = each.count(":") == 1 or "]:" in each
+        try:
+            found.append(parse_address(each if has_port else f"[{each.strip('[]')}]:{port}"))
+        except ValueError as error:
+            raise ConfigError("holdfast", [Problem("--host", str(error))]) from error
+    return found
+
+
 async def connect_with(
     host: str, port: int, client_id: str, username: str | None, password: str | None, keep_alive_s: int
 ) -> Client:
     """Of a group, the client outlives a broker; one broker alone is all there is."""
     from holdfast.client import connect
 
-    addresses = [(each.strip() if ":" in each else f"{each.strip()}:{port}") for each in host.split(",")]
+    addresses = broker_addresses(host, port)
     return await connect(
         *addresses,
         outage_s_max=OUTAGE_S_MAX if len(addresses) > 1 else 0.0,

@@ -99,6 +99,7 @@ def pub(
 
     Exits with 1 if the broker is not there or refuses, with 2 if the input is wrong.
     """
+    from holdfast.contract.file import load_contracts
     from holdfast.mqtt.topics import validate_topic
 
     check_version(COMMAND, version)
@@ -116,6 +117,8 @@ def pub(
 
     async def work() -> None:
         async with await connect_with(host, port, client_id, username, password, keep_alive_s) as client:
+            if contracts is not None:
+                client.declare(*load_contracts(contracts).contracts)
             if payload is None:
                 await publishing.publish_lines(client, every_ns)
             else:

@@ -3,6 +3,7 @@
 Laws:
 - what an endpoint wants written is written in the same turn of the loop in which it was decided
 - an address has one link at most; what an older one still says is not heard
+- what has reached us from the primary is heard before the word of any other member
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Driver:
 
     def read_on(self) -> None:
         """Messages were taken: what was paused is read again."""
-        if not self.endpoint.full:
+        if self.endpoint.drained:
             self.reading_paused = False
             for link in self._links.values():
                 link.start_reading()
@@ -151,12 +152,21 @@ class Driver:
         if self._links.get(link.address) is not link:
             return
         endpoint = self.endpoint
+        target = self.target
+        if target is not None and target is not link:
+            self._read_first(target)
         endpoint.received(link.address, data, time.monotonic_ns(), time.time_ns())
         if endpoint.full and link.address == endpoint.target:
             self.reading_paused = True
             link.stop_reading()
         self.perform()
         self._changed()
+
+    def _read_first(self, target: Link) -> None:
+        """What the primary has sent is heard before what another member says of it."""
+        data = target.read_now()
+        if data:
+            self.endpoint.received(target.address, data, time.monotonic_ns(), time.time_ns())
 
     def _lost(self, link: Link, why: str) -> None:
         if self._links.get(link.address) is not link:

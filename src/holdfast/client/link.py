@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Callable
 from typing import cast
@@ -11,6 +12,7 @@ from typing import cast
 from holdfast.endpoint.config import Address
 
 CLOSE_S_MAX = 2.0
+READ_NOW_BYTES_MAX = 1 << 20
 
 
 class Link(asyncio.Protocol):
@@ -75,6 +77,24 @@ class Link(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+    def read_now(self) -> bytes:
+        """What the socket has, READ_NOW_BYTES_MAX at most, without waiting for the loop to say so."""
+        if self._transport is None or not self.open:
+            return b""
+        pieces = []
+        left = READ_NOW_BYTES_MAX
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._fileno())) as sock:
+            sock.setblocking(False)
+            while left > 0 and (piece := sock.recv(left)):
+                pieces.append(piece)
+                left -= len(piece)
+        return b"".join(pieces)
+
+    def _fileno(self) -> int:
+        assert self._transport is not None
+        number: int = self._transport.get_extra_info("socket").fileno()
+        return number
 
     async def writable(self) -> None:
         """Returns when the socket takes more without growing a buffer, or is gone."""

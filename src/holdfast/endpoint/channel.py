@@ -22,11 +22,12 @@ class Phase(Enum):
     DIALLING = auto()
     OPEN = auto()  # CONNECT is on its way
     UP = auto()
+    LEAVING = auto()  # we said goodbye to it; what it sent before it knew still counts
     RETIRED = auto()  # it refused us for good
 
 
 class Channel:
-    """`due_ns` is when something must be done: dial, give up waiting for CONNACK, ping."""
+    """`due_ns` is when something must be done: dial, give up waiting, ping."""
 
     def __init__(self, address: Address, session: Session, backoff: Backoff) -> None:
         self.address = address
@@ -74,6 +75,10 @@ class Channel:
         """The connection is over, or never came to be."""
         self.phase = Phase.IDLE
         self.due_ns = None if parked else now_ns + self._backoff.failed()
+
+    def leave(self, now_ns: int, linger_ns_max: int) -> None:
+        self.phase = Phase.LEAVING
+        self.due_ns = now_ns + linger_ns_max
 
     def retire(self) -> None:
         self.phase = Phase.RETIRED

@@ -39,5 +39,6 @@ class EndpointConfig(Struct, frozen=True, kw_only=True):
     waiting_max: int = 32_768
     answer_ns_max: int = 10 * S
     outage_ns_max: int = 30 * S
+    linger_ns_max: int = 500 * MS
     backoff_ns_min: int = 20 * MS
     backoff_ns_max: int = 5 * S

@@ -7,6 +7,7 @@ no `lost`. Behind this face: `group` decides where to write, `outbox` what, `inb
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from holdfast.contract.model import Contract
@@ -98,6 +99,11 @@ class Endpoint:
         """So many messages wait for their user that nothing more of `target` should be read."""
         return self._inbox.full
 
+    @property
+    def drained(self) -> bool:
+        """So few messages wait for their user that more may be read."""
+        return self._inbox.drained
+
     # -- what the driver tells -----------------------------------------------------------------------------
 
     def opened(self, address: Address, now_ns: int) -> None:
@@ -115,10 +121,17 @@ class Endpoint:
             channel.read_ns = wall_ns
             channel.protocol.feed(data)
             self._work(channel)
+        elif (left := self._group.left(address)) is not None:
+            left.protocol.feed(data)
+            with contextlib.suppress(PeerError):
+                left.protocol.scan_after_goodbye(self._inbox, wall_ns)
 
     def lost(self, address: Address, now_ns: int, why: str = "") -> None:
         group = self._group
         group.now_ns = now_ns
+        if group.left(address) is not None:
+            group.over(address)
+            return
         channel = group.connection(address)
         if channel is not None:
             self._finish_reading(channel)
@@ -236,7 +249,7 @@ class Endpoint:
         """A connection ends: what was read of it is given out, though the queue is full."""
         if self._stalled and channel is self._group.target:
             self._stalled = False
-            self._work(channel, all=True)
+            self._work(channel, to_the_end=True)
 
     def _read_on(self) -> None:
         target = self._group.target
@@ -247,15 +260,16 @@ class Endpoint:
 
     # -- what brokers say ----------------------------------------------------------------------------------
 
-    def _work(self, channel: Channel, *, all: bool = False) -> None:
+    def _work(self, channel: Channel, *, to_the_end: bool = False) -> None:
         """Handles what was read; what follows a full queue of messages waits, unless it must be now."""
         protocol = channel.protocol
         try:
             while channel.connected:
                 protocol.scan(self._inbox, channel.read_ns)
-                if self._inbox.full and channel is self._group.target and not all:
+                if self._inbox.full and channel is self._group.target and not to_the_end:
                     self._stalled = True
                     break
+                self._outbox.acknowledged(protocol.take_acknowledgements())
                 packet = protocol.next()
                 if packet is None:
                     break

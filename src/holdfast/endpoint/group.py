@@ -92,6 +92,16 @@ class Group:
         channel = self.channels.get(address)
         return channel if channel is not None and channel.connected else None
 
+    def left(self, address: Address) -> Channel | None:
+        """The connection to an address that we said goodbye to and still listen to."""
+        channel = self.channels.get(address)
+        return channel if channel is not None and channel.phase is Phase.LEAVING else None
+
+    def over(self, address: Address) -> None:
+        """A connection that we left is closed."""
+        self.channels[address].closed(self.now_ns)
+        self._plan()
+
     def turn(self, *, unread: bool) -> None:
         """Does what is due. `unread` says that bytes of the target may wait behind a full queue."""
         for channel in list(self.channels.values()):
@@ -106,6 +116,9 @@ class Group:
         match channel.phase:
             case Phase.IDLE:
                 self._dial(channel)
+            case Phase.LEAVING:
+                self.hang_up(channel)
+                channel.closed(self.now_ns)
             case Phase.OPEN:
                 self.hang_up(channel)
                 self.gone(channel, Unavailable(f"the broker at {channel} does not answer CONNECT"))
@@ -186,8 +199,7 @@ class Group:
         """A member said its name; a second connection to it would fight with the first."""
         for other in list(self.channels.values()):
             if other is not channel and other.name == note.teller:
-                if other.connected or other.phase is Phase.DIALLING:
-                    self._leave(other, parked=True)
+                self._leave(other, parked=True)
                 del self.channels[other.address]
         channel.name = note.teller
 
@@ -211,7 +223,7 @@ class Group:
             elif target is channel or note.number > self._served_in:
                 self._finish_reading(target)
                 if target.connected:
-                    self._leave(target)
+                    self._leave(target, linger=True)
                 return
         if channel.up:
             self._fire(Happening.STANDBY_SPOKE, channel)
@@ -265,8 +277,7 @@ class Group:
             case Action.LEAN:
                 heir = self._heir()
                 assert heir is not None
-                self.target = heir
-                self._outbox.direct(heir.protocol)
+                self._write_to(heir)
             case Action.WAIT:
                 self.target = None
                 self._outbox.direct(None)
@@ -282,10 +293,10 @@ class Group:
         if channel is not old:
             self.target = channel
             if old is not None and old.connected:
-                self._leave(old)
+                self._leave(old, linger=before is State.SERVED)
             if channel.served_at_once and not channel.session_present:
                 self._outbox.session.unreleased.clear()
-            self._outbox.direct(channel.protocol)
+            self._write_to(channel)
         elif before is State.SERVED:
             self._last = now_at
             return
@@ -298,6 +309,11 @@ class Group:
             self._subscriptions.renew()
         self._last = now_at
         self.events.append(Connected(channel.address, self.view, channel.session_present))
+
+    def _write_to(self, channel: Channel) -> None:
+        self.target = channel
+        self._subscriptions.forget_renewals()
+        self._outbox.direct(channel.protocol)
 
     def _heir(self) -> Channel | None:
         """The first connected standby in the order of succession."""
@@ -326,13 +342,20 @@ class Group:
         if self._config.outage_ns_max == 0:
             self.end(error)
 
-    def _leave(self, channel: Channel, *, parked: bool = False) -> None:
-        """Tells a member that we go, and the view that is why; it is dialled again unless it is parked."""
+    def _leave(self, channel: Channel, *, parked: bool = False, linger: bool = False) -> None:
+        """Tells a member that we go, and the view that is why; it is dialled again unless it is parked.
+
+        To a primary that served us we listen (`linger`) until it has closed: what it sent is nowhere else.
+        """
         user = [(VIEW_PROPERTY, str(self.view.number))] if self.view is not None else []
         channel.protocol.disconnect(Reason.NORMAL_DISCONNECTION, Properties(user=user))
-        if channel.connected or channel.phase is Phase.DIALLING:
-            self.hang_up(channel)
-        channel.closed(self.now_ns, parked=parked)
+        if linger and channel.up:
+            self.finals.append((channel.address, channel.protocol.output()))
+            channel.leave(self.now_ns, self._config.linger_ns_max)
+        else:
+            if channel.phase not in (Phase.IDLE, Phase.RETIRED):
+                self.hang_up(channel)
+            channel.closed(self.now_ns, parked=parked)
         if channel is self.target:
             self._target_gone(Unavailable(f"the broker at {channel} is not the primary any more"))
         self._plan()
@@ -354,7 +377,7 @@ class Group:
             return
         self.error = error
         for channel in self.channels.values():
-            if channel.connected or channel.phase is Phase.DIALLING:
+            if channel.phase not in (Phase.IDLE, Phase.RETIRED):
                 self.hang_up(channel)
             channel.closed(self.now_ns, parked=True)
         self.target = None

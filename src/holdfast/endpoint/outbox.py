@@ -70,7 +70,9 @@ class Outbox:
                     self._publish_asking(message, created_ns, ticket, place)
                 else:
                     self._publish_plain(message, created_ns)
-                place = self._publish_ordinary(messages, place + 1, created_ns)
+                place += 1
+                if place < len(messages) and not messages[place].qos:
+                    place = self._publish_ordinary(messages, place, created_ns)
         finally:
             self.advance()
         return ticket
@@ -128,6 +130,9 @@ class Outbox:
         pending.record = record
         pending.place = place
         self.session.pending[packet_id] = pending
+        if self._to is not None and self._to.quota > 0 and not self._unwritten:
+            self._to.send(pending)
+            return
         record.blocked += 1
         self._unwritten.append(Waiting(pending.order, record, packet, pending))
 
@@ -147,6 +152,18 @@ class Outbox:
             self._settle(done.pending, answer.reasons, answer.properties.reason_string)
         else:
             self._settle(done.pending, [answer.reason], answer.properties.reason_string)
+
+    def acknowledged(self, done: list[tuple[Pending, int]]) -> None:
+        """Publications were taken, each with its code."""
+        for pending, reason in done:
+            ticket = pending.ticket
+            assert ticket is not None
+            if reason:
+                ticket.reasons[pending.place] = reason
+            ticket.left -= 1
+            if ticket.left == 0:
+                ticket.done = True
+                self.answered.append(ticket)
 
     def _settle(self, pending: Pending, reasons: list[int], words: str | None) -> None:
         ticket = pending.ticket

@@ -19,6 +19,7 @@ from holdfast.endpoint.inbox import Inbox
 from holdfast.endpoint.session import VERSION, Pending, Session
 from holdfast.errors import PeerError, Refused
 from holdfast.mqtt.codec import PACKET_BYTES_MAX, decode, encode, split
+from holdfast.mqtt.conventions import VIEW_TOPIC
 from holdfast.mqtt.packets import (
     Connack,
     Connect,
@@ -41,6 +42,8 @@ RECEIVE_MAX_DEFAULT = 65_535
 REFUSAL = 0x80
 HEADER_BYTES_MAX = 5
 PUBACK_SHORT = b"\x40\x02"
+PUBACKS = (PUBACK_SHORT, b"\x40\x03")
+PUBACK_TAKEN = frozenset({0x00, 0x10})
 
 Answer: TypeAlias = Puback | Pubrec | Suback | Unsuback
 
@@ -195,7 +198,7 @@ class Protocol:
 
     def scan(self, inbox: Inbox, wall_ns: int) -> None:
         """Gives ordinary messages at the front straight to the inbox; `next` sees what is behind them."""
-        if self.state is State.CONNECTED:
+        if self.state is not State.CONNECTING and self._read < len(self._input):
             self._read = inbox.scan(
                 self._input,
                 self._read,
@@ -206,6 +209,26 @@ class Protocol:
                 self._receive_max - len(self._recorded),
                 self._packet_bytes_max,
             )
+
+    def take_acknowledgements(self) -> list[tuple[Pending, int]]:
+        """The publications of QoS 1 whose ordinary PUBACKs lie at the front, each with its reason."""
+        done: list[tuple[Pending, int]] = []
+        data, at, pending = self._input, self._read, self.session.pending
+        if self.state is not State.CONNECTED:
+            return done
+        while data.startswith(PUBACKS, at):
+            end = at + 2 + data[at + 1]
+            reason = data[end - 1] if end == at + 5 and len(data) >= end else 0
+            if len(data) < end or reason not in PUBACK_TAKEN:
+                break
+            found = pending.get(data[at + 2] << 8 | data[at + 3])
+            at = end
+            if found is not None and found.awaits is Puback:
+                del pending[found.packet_id]
+                done.append((found, reason))
+        self._read = at
+        self.quota += len(done)
+        return done
 
     def next(self) -> Incoming | None:
         """The next packet for the user; None until more bytes come."""
@@ -226,6 +249,17 @@ class Protocol:
             if result is not None:
                 return result
         return None
+
+    def scan_after_goodbye(self, inbox: Inbox, wall_ns: int) -> None:
+        """Gives all messages to the inbox; nothing is answered any more, and nothing else matters."""
+        self.scan(inbox, wall_ns)
+        while (found := split(self._input, self._read, self._packet_bytes_max)) is not None:
+            first_byte, start, self._read = found
+            packet = decode(first_byte, self._input[start : self._read], VERSION)
+            if isinstance(packet, Publish) and packet.topic != VIEW_TOPIC:
+                inbox.arrived(packet, self, wall_ns)
+            self.scan(inbox, wall_ns)
+        self._needed = announced_bytes(self._input[self._read : self._read + HEADER_BYTES_MAX])
 
     def _handle(self, packet: Packet) -> Incoming | None:
         match packet:

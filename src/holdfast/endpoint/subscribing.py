@@ -100,6 +100,13 @@ class Subscriptions:
             asked.user = [pair for pair in properties.user if pair[0] != DEPTH_PROPERTY]
             self._ask(wanted, asked, None)
 
+    def forget_renewals(self) -> None:
+        """Those that nobody has answered yet: wherever we go next, they are asked anew."""
+        pending = self._outbox.session.pending
+        for packet_id in list(self._asked):
+            if pending[packet_id].ticket is None:
+                del pending[packet_id], self._asked[packet_id]
+
     def cover(self, topic: str) -> bool:
         name = topic.encode()
         return any(matches(filter.encode(), name) for filter in self._granted)

@@ -19,8 +19,7 @@ cdef class BackupBuffer:
     def __cinit__(self, Core core not None, *, uint32_t per_topic_max, size_t messages_max, size_t bytes_max) -> None:
         self.core = core
         self.per_topic_max = per_topic_max
-        self.messages_max = messages_max
-        self.bytes_max = bytes_max
+        self.set_bounds(messages_max=messages_max, bytes_max=bytes_max)
         self.mask = 1023
         self.slots = <Message**>calloc(self.mask + 1, sizeof(Message*))
         if self.slots == NULL:
@@ -35,6 +34,10 @@ cdef class BackupBuffer:
 
     def __len__(self) -> int:
         return self.count
+
+    def set_bounds(self, *, size_t messages_max, size_t bytes_max) -> None:
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
 
     cdef void let_go(self) noexcept:
         cdef size_t i

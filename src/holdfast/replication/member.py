@@ -194,6 +194,8 @@ class Member:
             if peer.fault is not None and not peer.closing:
                 self.peers.refuse(peer, peer.fault)
             if peer.closing:
+                if self.follows(peer) and not peer.state.said_bye:
+                    self.happen(Happening.DROPPED, now_ns)  # it lives, but not for us
                 self.peer_ended(peer, now_ns)
             more |= bool(peer.control)
         return more
@@ -217,11 +219,10 @@ class Member:
                 self.serving.has(peer, word.number, now_ns)
             case Drop():
                 self.event("dropped", {"by": peer.state.name, "why": word.why})
-                if self.follows(peer):
-                    self.happen(Happening.DROPPED, now_ns)
                 self.peers.close(peer)
             case Bye():
                 self.event("said goodbye", {"peer": peer.state.name})
+                peer.state.said_bye = True
                 self.peers.close(peer)
             case Refusal():
                 self.event("refused by peer", {"peer": peer.state.name, "why": word.why})
@@ -440,7 +441,14 @@ class Member:
         if self.role is Role.PRIMARY:
             self.serving.lost(peer, now_ns)
 
-    # The end
+    # The end, and a new beginning
+
+    def reload(self, book: ContractBook) -> None:
+        """New contracts: members protect each other again when all have them."""
+        self.broker.reload(book)
+        self._digest = digest_of(book)
+        for peer in self.peers.greeted():
+            self.peers.send(peer, self._hello())
 
     def drain(self, now_ns: int) -> None:
         """Says goodbye to the members, so that an heir takes over at once, then to the clients."""

@@ -49,6 +49,7 @@ class PeerState(Struct):
     echo_heard_ns: int = 0
     way_ns: int | None = None  # half of the last round trip
     dialed: bool = False  # by us
+    said_bye: bool = False
 
     @property
     def greeted(self) -> bool:

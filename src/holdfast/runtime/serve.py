@@ -47,7 +47,7 @@ async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractB
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, reload_contracts, broker, contracts)
+    loop.add_signal_handler(signal.SIGHUP, reload_contracts, host, contracts)
     for name, port in options.listen:
         for address in await server.listen(name, port):
             print(f"listening on mqtt://{show_address(*address)}", flush=True)
@@ -76,7 +76,7 @@ def make_broker(options: BrokerOptions, book: ContractBook) -> Broker | Member:
     )
 
 
-def reload_contracts(broker: Broker, contracts: Path | None) -> None:
+def reload_contracts(broker: Broker | Member, contracts: Path | None) -> None:
     """Reads the contract file again; whatever is wrong with it is said, and the old contracts stay."""
     if contracts is None:
         log_event("not reloaded", {"why": "the broker was started without --contracts"})
