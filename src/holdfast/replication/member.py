@@ -270,7 +270,7 @@ class Member:
         if number > self.view_max:
             self.view_max = number
             if self.role is Role.PRIMARY and number > self.view.number:
-                self.happen(Happening.HIGHER_VIEW, self.turned_ns if now_ns is None else now_ns)
+                self.happen(Happening.HIGHER_VIEW, self.core.board.now_ns if now_ns is None else now_ns)
 
     # Roles
 
@@ -405,7 +405,9 @@ class Member:
         if any(state.role in (Role.PRIMARY, Role.CLAIMING) for state in others):
             return False
         waited = now_ns - self._joining_since_ns >= self.group.join_wait_ns
-        if len(others) + 1 < len(self.group.members) and not waited:
+        # A link of before our sleep may not know yet what a client told us: that another serves.
+        knows = max((state.view for state in others), default=0)
+        if not waited and (len(others) + 1 < len(self.group.members) or knows < self.view_max):
             return False
         mine = (self.log.epoch, self.log.number, -self.index)
         return all(mine > (state.epoch, state.number, -state.index) for state in others)

@@ -22,6 +22,8 @@ from holdfast.cli.demo.child import Child, start
 from holdfast.mqtt.conventions import ViewNote
 
 GROUP = "demo"
+# Two interpreters that start on a busy machine may be seconds apart; the first waits for the second.
+JOIN_WAIT = "5s"
 NAMES = ("a", "b")
 LOOPBACK = "127.0.0.1"
 # An address that means every address is no address to dial.
@@ -76,7 +78,7 @@ def _free(stack: contextlib.ExitStack, host: str) -> tuple[str, int]:
 
 
 def group_text(places: list[Place]) -> str:
-    lines = [f'name = "{GROUP}"']
+    lines = [f'name = "{GROUP}"', f'join_wait = "{JOIN_WAIT}"']
     for place in places:
         mqtt, peer = show(place.mqtt), show(place.peer)
         lines += ["", "[[member]]", f'name = "{place.name}"', f'mqtt = "{mqtt}"', f'peer = "{peer}"']

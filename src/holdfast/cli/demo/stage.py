@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import shlex
 import shutil
@@ -39,8 +40,9 @@ JOIN_S_MAX = 20.0
 PIPE_COLUMNS = 100
 ACTIONS_MAX = 16
 KILL, RESTART, PAUSE, QUIT = "krsq"
-HELP = "Keys: k kills the primary, r starts it again, s pauses it or lets it go on."
-HELP_END = "q or Ctrl-C ends it."
+HELP = "k kills the primary, r restarts it, s pauses or continues it, q ends it all."
+# Everything on the screen but the rows of the table and the suggestions.
+LINES_AROUND = 14
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -93,7 +95,7 @@ class Stage:
             if not self._console.is_terminal:
                 where = ", ".join(f"mqtt://{show(address)}" for address in pair.addresses)
                 print(f"ready: {where}; {len(self._book.contracts)} contracts", flush=True)
-            with self._drawing(), keys(self._press):
+            with keys(self._press), self._drawing():
                 await self._follow(watch, plant, pair, script)
                 elapsed_s = time.monotonic() - self._started_s
                 final = await self._finish(watch, plant)
@@ -274,26 +276,28 @@ class Stage:
         yield from pair_lines(self._pair.seen(snapshot.view), snapshot, self._story)
         if snapshot.final:
             return
-        yield Text(self._news, style="bold")
+        yield Text(self._news)
         yield Text()
-        for line in [*self._suggestions(snapshot), f"{HELP} {HELP_END}"]:
-            yield Text(line, no_wrap=True, overflow="ignore")
+        for line in self._suggestions(snapshot):
+            yield Text(line, overflow="fold")
+        yield Text(HELP, style="bold")
 
     def _suggestions(self, snapshot: Snapshot) -> list[str]:
         """Only where there is room for them: the keys come first."""
         assert self._pair is not None
-        if self._console.height < len(snapshot.rows) + 17:
-            return []
         topic = shlex.quote(self._book.contracts[0].topics[0])
         addresses = self._pair.addresses
         serving = [(place.host, place.port) for place in snapshot.view.places[:1]] if snapshot.view else []
         host, port = [*serving, *addresses][0]
         both = ",".join(show(address) for address in addresses)
-        return [
+        lines = [
             "In another terminal:",
             f"  mosquitto_sub -h {host.strip('[]')} -p {port} -t {topic} -v",
-            f"  {own_name()} sub -h {both} -t {topic} --quiet",
+            f"  {own_name()} sub -h {both} -t {topic}",
         ]
+        folded = sum(math.ceil(len(line) / self._console.width) for line in lines)
+        fits = len(snapshot.rows) + LINES_AROUND + folded <= self._console.height
+        return lines if fits else []
 
     @property
     def _view(self) -> ViewNote | None:

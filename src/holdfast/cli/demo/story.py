@@ -32,7 +32,7 @@ def moves_of(*clients: Client) -> Moves:
 class Failover(Struct):
     """`since` says from what on it is timed; None: not over yet."""
 
-    since: str = "the loss of the connection"
+    since: str = "they noticed"
     at_ns: int | None = None
     subscriber_ns: int | None = None
     publishers_ns: int | None = None
@@ -101,11 +101,11 @@ def failover_words(story: Story) -> str:
         return "No failover yet."
     last = story.failovers[-1]
     parts = [
-        f"{_ms(ns)} for {whom}"
-        for whom, ns in (("the subscriber", last.subscriber_ns), ("all publishers", last.publishers_ns))
+        f"{whom} {_ms(ns)}"
+        for whom, ns in (("subscriber", last.subscriber_ns), ("all publishers", last.publishers_ns))
         if ns is not None
     ]
-    return f"Failover {len(story.failovers)}: {', '.join(parts)}, from {last.since}."
+    return f"Failover {len(story.failovers)}: {', '.join(parts)} after {last.since}."
 
 
 def _ms(ns: int) -> str:

@@ -109,9 +109,10 @@ def pair_lines(brokers: Sequence[BrokerSeen], snapshot: Snapshot, story: Story) 
     lines.append(Text(failover_words(story)))
     lost = sum(row.report.lost for row in snapshot.rows)
     twice = sum(row.report.duplicates for row in snapshot.rows)
-    allowed = ", as the contracts allow" if lost and all(row.report.loss_kept for row in snapshot.rows) else ""
-    again = f" ({snapshot.repeated} sent again were dropped)" if snapshot.repeated else ""
-    lines.append(Text(f"Lost: {_messages(lost)}{allowed}. Seen twice: {_messages(twice)}{again}."))
+    allowed = " (as contracts allow)" if lost and all(row.report.loss_kept for row in snapshot.rows) else ""
+    lines.append(Text(f"Lost: {lost}{allowed}. Seen twice: {twice}. Repeats dropped: {snapshot.repeated}."))
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
     return lines
 
 
@@ -120,10 +121,6 @@ def _broker_line(broker: BrokerSeen) -> Text:
     line = Text(f"broker {broker.name}  ")
     line.append(f"{broker.standing.value:<8}", style=COLOURS[broker.standing])
     return line.append(f"  mqtt://{broker.address:<22}  {process}".rstrip())
-
-
-def _messages(count: int) -> str:
-    return "no message" if count == 0 else f"{count} message{'s' if count > 1 else ''}"
 
 
 def screen(
