@@ -394,6 +394,25 @@ def test_dials_are_spread_and_become_rare() -> None:
     assert len(set(waits[-20:])) > 15
 
 
+def test_a_connection_that_does_not_last_is_no_success() -> None:
+    bench = Bench(A)
+    times = []
+    for _ in range(40):
+        bench.unread.clear()
+        bench.admit(A, None)
+        bench.lose(A)
+        times.append(bench.now_ns)
+        while not bench.dialled:
+            bench.pass_time(MS)
+    assert max(after - before for before, after in pairwise(times)) > 2_000 * MS
+    bench.unread.clear()
+    bench.admit(A, None)
+    bench.pass_time(5_000 * MS)
+    bench.lose(A)
+    bench.pass_time(20 * MS)
+    assert bench.dialled == [A]
+
+
 def test_a_silent_connection_is_dead() -> None:
     bench = pair(keep_alive_s=2)
     bench.pass_time(1_000 * MS)

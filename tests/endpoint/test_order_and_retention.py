@@ -70,7 +70,7 @@ def told(message: Message) -> tuple[object, ...]:
 
 @given(st.lists(PACKETS, max_size=12, unique_by=lambda packet: packet.packet_id or id(packet)))
 def test_scanned_and_decoded_messages_are_the_same(packets: list[Publish]) -> None:
-    scanned, decoded, nobody = Inbox(1000, 1000), Inbox(1000, 1000), Nobody()
+    scanned, decoded, nobody, other = Inbox(1000, 1000), Inbox(1000, 1000), Nobody(), Nobody()
     data = b"".join(encode(packet, 5) for packet in packets)
     at = 0
     while at < len(data):
@@ -81,9 +81,22 @@ def test_scanned_and_decoded_messages_are_the_same(packets: list[Publish]) -> No
             assert isinstance(packet, Publish)
             scanned.arrived(packet, nobody, 5)
     for packet in packets:
-        decoded.arrived(packet, nobody, 5)
+        decoded.arrived(packet, other, 5)
     assert [told(each) for each in scanned.take_all()] == [told(each) for each in decoded.take_all()]
     assert scanned.order.duplicates == decoded.order.duplicates
+    assert nobody.acknowledged == other.acknowledged == [each.packet_id for each in packets if each.qos]
+
+
+def test_stamped_messages_need_no_codec() -> None:
+    stamp = Properties(user=[("hf", "1700000000000000000/7/press.ab12")])
+    data = b"".join(
+        encode(Publish("plant/1", b"x", qos, packet_id=qos, properties=stamp), 5) for qos in (0, 1)
+    )
+    inbox, nobody = Inbox(9, 9), Nobody()
+    assert inbox.scan(data, 0, 5, nobody, {}, set(), 9, 1 << 28) == len(data)
+    # The second is the first again: it is acknowledged, not given out.
+    assert [each.sequence for each in inbox.take_all()] == [7]
+    assert nobody.acknowledged == [1]
 
 
 @given(st.binary(max_size=60), st.integers(0, 59))

@@ -121,6 +121,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.wires: dict[Peer, Peer] = {}
         self.cut: set[frozenset[str]] = set()
+        self.held: list[tuple[Peer, bytes]] = []
         self.owner: dict[Peer, str] = {}
         self.clients: dict[Connection, Client] = {}
         self.stalled: set[str] = set()
@@ -178,6 +179,14 @@ class Group:
                 self.members[self.owner.pop(other)].lost(other, self.now_ns)
         self.run()
 
+    def heal(self) -> None:
+        """The cut links work again: what was written meanwhile arrives."""
+        self.cut.clear()
+        held, self.held = self.held, []
+        for peer, data in held:
+            peer.feed(data, self.now_ns, self.wall_ns)
+        self.run()
+
     def turn(self) -> bool:
         more = False
         for name, member in list(self.members.items()):
@@ -215,6 +224,7 @@ class Group:
             return
         target = self.owner[other]
         if frozenset((name, target)) in self.cut:
+            self.held.append((other, data))
             return
         if data:
             other.feed(data, self.now_ns, self.wall_ns)

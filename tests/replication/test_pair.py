@@ -358,8 +358,7 @@ def test_when_the_link_is_cut_the_heir_serves_and_the_stale_primary_steps_down()
     a, b = group.members["a"], group.members["b"]
     assert a.role is b.role is Role.PRIMARY
     assert b.view.number > a.view.number == before
-    group.cut.clear()
-    group.wires.clear()
+    group.heal()
     group.pass_time(200 * MS)
     assert a.role is Role.BACKUP
     assert b.role is Role.PRIMARY
@@ -537,3 +536,33 @@ def test_garbage_on_the_replication_port_ends_that_connection_only() -> None:
         assert peer.closing or peer.fault is None
     assert group.members["b"].role is Role.BACKUP
     assert group.members["a"].view.heirs == ("b",)
+
+
+def test_a_link_that_is_reset_costs_nothing_while_both_ends_live() -> None:
+    group = Group()
+    before = group.members["a"].view.number
+    ours = next(peer for peer, owner in group.owner.items() if owner == "b")
+    theirs = group.wires[ours]
+    group.wires.clear()
+    group.owner.clear()
+    group.members["b"].lost(ours, group.now_ns)
+    group.members["a"].lost(theirs, group.now_ns)
+    group.pass_time(200 * MS)
+    assert group.members["a"].role is Role.PRIMARY
+    assert group.members["b"].role is Role.BACKUP
+    assert group.members["a"].view.number % 4 == before % 4
+
+
+def test_a_primary_that_slept_learns_who_serves_before_it_hears_its_clients() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("fast/1", qos=1)
+    group.stalled.add("a")
+    group.pass_time(2_000 * MS)
+    assert group.members["b"].role is Role.PRIMARY
+    publisher.publish("fast/1", b"to the stale one", qos=1)
+    group.stalled.clear()
+    group.pass_time(200 * MS)
+    assert group.members["a"].role is Role.BACKUP
+    assert acks(publisher) == []
+    assert group.members["b"].view.primary == "b"

@@ -75,7 +75,7 @@ class Broker:
         self.farewell: Callable[[Disconnect], None] | None = None
         self.recorder = Recorder()
         self.view: ViewNote | None = None
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # a set in the order of opening: runs repeat exactly
         self.connections_made = 0
         self.refusals: Counter[int] = Counter()
         self.timers = Timers()
@@ -98,7 +98,7 @@ class Broker:
             self.count_refusal(Reason.QUOTA_EXCEEDED, "connections_max is reached")
             return None
         connection = Connection(self.core, inbox, now_ns)
-        self.connections.add(connection)
+        self.connections[connection] = None
         self.connections_made += 1
         self.watched_connections.watch(connection, now_ns + self.limits.connect_timeout_ns)
         return connection
@@ -114,7 +114,7 @@ class Broker:
 
     def forget(self, connection: Connection) -> None:
         """The connection is over on our side; its link still writes what is ready, and closes."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.watched_connections.forget(connection)
         connection.closed()
 

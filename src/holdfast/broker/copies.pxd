@@ -24,6 +24,7 @@ cdef enum MarkKind:
     FLIGHT = 2      # a QoS 2 message is on its way to a subscriber under that identifier
     TAKEN = 3       # the subscriber has it; its identifier is not free yet
     LANDED = 4      # the identifier is free
+    RECEIVED = 5    # the publisher may send that QoS 2 message again
 
 
 cdef enum:

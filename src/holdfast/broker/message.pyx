@@ -98,6 +98,8 @@ cdef void message_free(Message* m) noexcept:
     ledger.messages -= 1
     ledger.bytes -= m.size
     if m.topic != NULL:
+        if m.flags & OWED:
+            m.topic.unsafe -= 1
         topic_unpin(m.topic)
     Py_XDECREF(m.source)
     give_block(ledger, m, m.size)

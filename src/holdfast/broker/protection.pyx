@@ -5,7 +5,7 @@ from cpython.ref cimport Py_DECREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from holdfast.broker.copies cimport FLIGHT, RELEASED, TAKEN, put_copy
+from holdfast.broker.copies cimport FLIGHT, RECEIVED, RELEASED, TAKEN, put_copy
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
@@ -74,6 +74,12 @@ cdef class Protection:
         self.board.frames = 0
         self.backup_lags = False
 
+    def forget_jobs(self) -> None:
+        """Another broker serves: what waits here is its to deliver, and nobody is told of it by us."""
+        jobs_clear(&self.jobs)
+        jobs_clear(&self.later)
+        forget(&self.sent)
+
     def backup_has(self, uint64_t frames) -> None:
         """The backup confirmed so many frames."""
         self.release_up_to(&self.sent, frames, CONFIRMED)
@@ -109,6 +115,8 @@ cdef class Protection:
             if flight.stage == AWAITS_PUBCOMP:
                 self.board.note(TAKEN, session.serial, at % PACKET_IDS + 1, 0)
             at += 1
+        for packet_id in session.received or ():
+            self.board.note(RECEIVED, session.serial, packet_id, 0)
 
     def copy_queued(self) -> None:
         """The same for what waits for its dispatch."""

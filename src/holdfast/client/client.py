@@ -252,7 +252,7 @@ class Client:
         return [reason for reasons in answers for reason in reasons]
 
     async def _publish(self, batch: list[Outgoing], stamp: bool) -> Ticket | None:
-        if self._endpoint.room < BATCH_MAX:
+        if batch and self._endpoint.room < BATCH_MAX:
             asked = sum(message.qos > 0 for message in batch)
             await self._wait_room(asked, f"publish to {batch[0].topic}")
         try:

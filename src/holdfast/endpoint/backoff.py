@@ -21,13 +21,13 @@ class Backoff:
         assert 0 < ns_min <= ns_max
         self._rng = rng
         self._ns_min = ns_min
-        self._ns_max = ns_max
+        self.ns_max = ns_max
         self._bound_ns = ns_min
 
     def failed(self) -> int:
         """The wait before the next attempt."""
         wait_ns = 1 + int(self._rng.random() * (self._bound_ns - 1))
-        self._bound_ns = min(2 * self._bound_ns, self._ns_max)
+        self._bound_ns = min(2 * self._bound_ns, self.ns_max)
         return wait_ns
 
     def succeeded(self) -> None:

@@ -2,6 +2,7 @@
 
 Laws:
 - a connection that is lost is dialled again after a wait that `Backoff` draws; a parked one is not
+- only a connection that lasted makes the next wait short: two clients of one name do not fight at full speed
 - a connection that does not answer within `answer_ns_max`, or leaves a ping unanswered, is dead
 """
 
@@ -15,6 +16,8 @@ from holdfast.endpoint.protocol import Protocol
 from holdfast.endpoint.session import Session
 from holdfast.mqtt.packets import Connack, Connect
 from holdfast.units import S
+
+PROBE_NS = 1 * S
 
 
 class Phase(Enum):
@@ -42,6 +45,7 @@ class Channel:
         self._session = session
         self._backoff = backoff
         self._half_ns = 0
+        self._admitted_ns: int | None = None
         self._ping_unanswered = False
 
     def __str__(self) -> str:
@@ -64,7 +68,7 @@ class Channel:
 
     def admitted(self, packet: Connack, keep_alive_s: int, now_ns: int) -> None:
         self.phase = Phase.UP
-        self._backoff.succeeded()
+        self._admitted_ns = now_ns
         self.session_present = packet.session_present
         asked = packet.properties.server_keep_alive
         self._half_ns = (keep_alive_s if asked is None else asked) * S // 2
@@ -73,6 +77,9 @@ class Channel:
 
     def closed(self, now_ns: int, *, parked: bool = False) -> None:
         """The connection is over, or never came to be."""
+        if self._admitted_ns is not None and now_ns - self._admitted_ns >= self._backoff.ns_max:
+            self._backoff.succeeded()
+        self._admitted_ns = None
         self.phase = Phase.IDLE
         self.due_ns = None if parked else now_ns + self._backoff.failed()
 
@@ -89,6 +96,12 @@ class Channel:
         if self.phase is Phase.IDLE and self.due_ns is None:
             self.due_ns = now_ns + self._backoff.failed()
 
+    def hurry(self, now_ns: int) -> None:
+        """Dials soon, however often that failed before: somebody says that it is there again."""
+        if self.phase is Phase.IDLE:
+            self._backoff.succeeded()
+            self.due_ns = now_ns + self._backoff.failed()
+
     def answered_ping(self) -> None:
         self._ping_unanswered = False
 
@@ -100,6 +113,12 @@ class Channel:
         self.protocol.ping()
         self.due_ns = now_ns + self._half_ns
         return True
+
+    def probe(self, now_ns: int) -> None:
+        """Asks at once whether it is alive: somebody says that we need it."""
+        if self.up and not self._ping_unanswered:
+            self.ping(now_ns, unread=False)
+            self.due_ns = now_ns + PROBE_NS
 
     @property
     def silence_s(self) -> float:

@@ -269,7 +269,7 @@ class Endpoint:
                 if self._inbox.full and channel is self._group.target and not to_the_end:
                     self._stalled = True
                     break
-                self._outbox.acknowledged(protocol.take_acknowledgements())
+                protocol.take_acknowledgements(self._outbox.answered)
                 packet = protocol.next()
                 if packet is None:
                     break

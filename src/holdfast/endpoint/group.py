@@ -208,10 +208,13 @@ class Group:
             return
         known = self.view.number if self.view is not None else 0
         if note.number > known or (note.number == known and note.from_primary):
+            listed = set() if self.view is None else {place.name for place in self.view.places}
             self.view = note
             self._adopt(note)
+            self._hurry({place.name for place in note.places} - listed)
+            self._probe_primary(note)
         if note.from_primary and channel.up:
-            if note.number < known:
+            if note.number < known and not self._serves(note.teller):
                 self._leave(channel)
             else:
                 self._served(channel, note)
@@ -231,8 +234,12 @@ class Group:
     def _served(self, channel: Channel, note: ViewNote) -> None:
         if self.target is not None and self.target is not channel:
             self._finish_reading(self.target)
-        self._served_in = note.number
+        self._served_in = max(note.number, self.view.number if self.view is not None else 0)
         self._fire(Happening.PRIMARY_SPOKE, channel)
+
+    def _serves(self, name: str) -> bool:
+        """Whether that member is the primary of the newest view we know: older words of it may come later."""
+        return self.view is not None and bool(self.view.places) and self.view.places[0].name == name
 
     def _adopt(self, note: ViewNote) -> None:
         """Learns the addresses of members, unless one that we know may be theirs by another name."""
@@ -246,6 +253,20 @@ class Group:
         for place in note.places:
             if place.name not in names:
                 self._add((place.host, place.port), place.name)
+
+    def _probe_primary(self, note: ViewNote) -> None:
+        """Another member says who serves: if our connection to that one is dead, better to learn it now."""
+        for channel in self.channels.values():
+            if note.places and not note.from_primary and channel.name == note.places[0].name:
+                channel.probe(self.now_ns)
+        self._plan()
+
+    def _hurry(self, names: set[str]) -> None:
+        """An heir that is back must be connected before it is needed, not when its backoff ends."""
+        for channel in self.channels.values():
+            if channel.name in names:
+                channel.hurry(self.now_ns)
+        self._plan()
 
     def _follow(self, reference: str | None) -> None:
         address = parse_reference(reference)
@@ -284,6 +305,8 @@ class Group:
                 if self.view is None:
                     for each in self.channels.values():
                         each.wake(self.now_ns)
+                else:
+                    self._hurry({place.name for place in self.view.places[1:]})
             case Action.STAY | Action.END:
                 pass
 

@@ -29,7 +29,7 @@ cdef enum:
 
 cdef int STAMP_MAX = STAMP_CHARS_MAX
 cdef bytes VIEW_NAME = VIEW_TOPIC.encode()
-cdef const uint8_t* STAMP_PREFIX = <const uint8_t*>"\x26\x00\x02hf"
+cdef const uint8_t* STAMP_PREFIX = <const uint8_t*>b"\x26\x00\x02hf"
 
 
 cdef inline const uint8_t* read_digits(const uint8_t* at, const uint8_t* end, int64_t* value) noexcept nogil:

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from holdfast.endpoint.events import Ticket
 from holdfast.endpoint.outgoing import Outgoing
+from holdfast.endpoint.pending import Pending
 from holdfast.endpoint.protocol import REFUSAL, Done, Protocol
 from holdfast.endpoint.retention import Record, Retention
-from holdfast.endpoint.session import VERSION, Pending, Session
+from holdfast.endpoint.session import VERSION, Session
 from holdfast.errors import Refused
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Suback, Unsuback
@@ -152,18 +153,6 @@ class Outbox:
             self._settle(done.pending, answer.reasons, answer.properties.reason_string)
         else:
             self._settle(done.pending, [answer.reason], answer.properties.reason_string)
-
-    def acknowledged(self, done: list[tuple[Pending, int]]) -> None:
-        """Publications were taken, each with its code."""
-        for pending, reason in done:
-            ticket = pending.ticket
-            assert ticket is not None
-            if reason:
-                ticket.reasons[pending.place] = reason
-            ticket.left -= 1
-            if ticket.left == 0:
-                ticket.done = True
-                self.answered.append(ticket)
 
     def _settle(self, pending: Pending, reasons: list[int], words: str | None) -> None:
         ticket = pending.ticket

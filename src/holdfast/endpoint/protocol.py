@@ -15,8 +15,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from holdfast.endpoint.events import Ticket
 from holdfast.endpoint.inbox import Inbox
-from holdfast.endpoint.session import VERSION, Pending, Session
+from holdfast.endpoint.pending import Pending, acknowledge
+from holdfast.endpoint.session import VERSION, Session
 from holdfast.errors import PeerError, Refused
 from holdfast.mqtt.codec import PACKET_BYTES_MAX, decode, encode, split
 from holdfast.mqtt.conventions import VIEW_TOPIC
@@ -42,8 +44,6 @@ RECEIVE_MAX_DEFAULT = 65_535
 REFUSAL = 0x80
 HEADER_BYTES_MAX = 5
 PUBACK_SHORT = b"\x40\x02"
-PUBACKS = (PUBACK_SHORT, b"\x40\x03")
-PUBACK_TAKEN = frozenset({0x00, 0x10})
 
 Answer: TypeAlias = Puback | Pubrec | Suback | Unsuback
 
@@ -210,25 +210,11 @@ class Protocol:
                 self._packet_bytes_max,
             )
 
-    def take_acknowledgements(self) -> list[tuple[Pending, int]]:
-        """The publications of QoS 1 whose ordinary PUBACKs lie at the front, each with its reason."""
-        done: list[tuple[Pending, int]] = []
-        data, at, pending = self._input, self._read, self.session.pending
-        if self.state is not State.CONNECTED:
-            return done
-        while data.startswith(PUBACKS, at):
-            end = at + 2 + data[at + 1]
-            reason = data[end - 1] if end == at + 5 and len(data) >= end else 0
-            if len(data) < end or reason not in PUBACK_TAKEN:
-                break
-            found = pending.get(data[at + 2] << 8 | data[at + 3])
-            at = end
-            if found is not None and found.awaits is Puback:
-                del pending[found.packet_id]
-                done.append((found, reason))
-        self._read = at
-        self.quota += len(done)
-        return done
+    def take_acknowledgements(self, answered: list[Ticket]) -> None:
+        """Ends publications of QoS 1 whose ordinary PUBACKs lie at the front; lists what is answered so."""
+        if self.state is State.CONNECTED and self._read < len(self._input):
+            self._read, over = acknowledge(self._input, self._read, self.session.pending, answered)
+            self.quota += over
 
     def next(self) -> Incoming | None:
         """The next packet for the user; None until more bytes come."""

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from holdfast.broker.copies cimport COPY_HEAD, FLIGHT, LANDED, MARK_SIZE, RELEASED, TAKEN, read_u64
+from holdfast.broker.copies cimport COPY_HEAD, FLIGHT, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64
 from holdfast.broker.core cimport Core
 from holdfast.broker.message cimport (
     DISCARDED, RETAIN, Message, Topic, message_drop, message_hold, message_new,
@@ -132,6 +132,8 @@ cdef class BackupBuffer:
         flights = self.flights.setdefault(serial, {})
         if at[0] == RELEASED:
             self.received.get(serial, set()).discard(packet_id)
+        elif at[0] == RECEIVED:
+            self.received.setdefault(serial, set()).add(packet_id)
         elif at[0] == FLIGHT:
             flights[packet_id] = [number, False]
             self.had.setdefault(number, set()).add(serial)

@@ -14,6 +14,8 @@ Laws:
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from holdfast.broker.broker import Broker, Event, ignore
 from holdfast.broker.connection import Connection
 from holdfast.broker.core import Core
@@ -54,6 +56,14 @@ AS_PUBLISHED = Switches()
 GRACE_S = 5  # how long clients that were connected may take to come to a new primary
 
 
+class Doubt(Struct):
+    """Whether a primary that slept still serves: its heir knows."""
+
+    heir: str
+    since_ns: int
+    ended: list[Peer]  # connections to members that ended meanwhile
+
+
 class Member:
     def __init__(
         self,
@@ -77,6 +87,7 @@ class Member:
         self.claims: list[int] = []  # numbers to ask the arbiter for
         self.failover_ns: int | None = None  # from the primary's last sign to the new view, last time
         self.again = 0  # messages that were dispatched again, last time
+        self.doubt: Doubt | None = None
         self.index = group.index_of(name)
         self._published_max = 0
         self._last_sign_ns: int | None = None
@@ -141,6 +152,7 @@ class Member:
 
     def undialable(self, name: str, now_ns: int) -> None:
         self.peers.undialable(name, now_ns)
+        self._look_for_primary(now_ns)
 
     def lost(self, wire: Wire, now_ns: int) -> None:
         if isinstance(wire, Connection):
@@ -160,11 +172,13 @@ class Member:
     def turn(self, now_ns: int, wall_ns: int) -> bool:
         """Messages first, then what the members have to say to each other, then the time."""
         self.recorder.now_ns = now_ns
-        more = self.broker.turn(now_ns, wall_ns)
-        if now_ns - self.turned_ns > self.group.silence_ns // 2:
-            self.peers.forgive(now_ns)  # we were asleep ourselves: nobody else's silence counts
-        self.turned_ns = now_ns
+        slept_ns, self.turned_ns = now_ns - self.turned_ns, now_ns
+        if slept_ns > self.group.silence_ns // 2:
+            self._wake(now_ns, slept_ns)
+        more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
         more |= self._listen(now_ns)
+        if self.doubt is not None:
+            self._doubt(now_ns)
         self.serving.record_retained()
         self._look_around(now_ns)
         more |= self.serving.bring_up_to_date(now_ns)
@@ -177,9 +191,34 @@ class Member:
         times = [self.broker.next_ns, self.peers.next_ns, self.recorder.next_ns]
         if self.role is Role.JOINING:
             times.append(self._joining_since_ns + self.group.join_wait_ns)
+        if self.doubt is not None:
+            times.append(self.doubt.since_ns + self.group.silence_ns)
         if self._gone_since_ns is not None:
-            times.append(self._gone_since_ns + self._patience_ns())
+            patience_ns = max(self._patience_ns(), self.group.silence_ns if self.peers.sought else 0)
+            times.append(self._gone_since_ns + patience_ns)
         return min((time for time in times if time is not None), default=None)
+
+    def _wake(self, now_ns: int, slept_ns: int) -> None:
+        """We were asleep ourselves: nobody else's silence counts, and another may serve by now."""
+        self.peers.forgive(now_ns)
+        if self.role is Role.JOINING:
+            self._joining_since_ns = now_ns
+        if self.role is Role.PRIMARY and self.view.heirs and slept_ns > self.group.silence_ns:
+            self.doubt = Doubt(self.view.heirs[0], now_ns, [])
+            if self.peers.link_to(self.doubt.heir) is None:
+                self.peers.dial_now(self.doubt.heir)
+
+    def _doubt(self, now_ns: int) -> None:
+        """A primary that slept hears no client before its heir said that it did not take over meanwhile."""
+        doubt = self.doubt
+        assert doubt is not None
+        heir = self.peers.link_to(doubt.heir)
+        answered = heir is not None and heir.heard_ns > doubt.since_ns
+        if self.role is Role.PRIMARY and not answered and now_ns < doubt.since_ns + self.group.silence_ns:
+            return
+        self.doubt = None
+        for peer in doubt.ended:
+            self.serving.lost(peer, now_ns)
 
     def _listen(self, now_ns: int) -> bool:
         """At most so many words from each member."""
@@ -254,7 +293,7 @@ class Member:
     def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
         """A member says what it is."""
         state: PeerState = peer.state
-        state.role, state.view = role, view
+        state.role, state.view, state.told_ns = role, view, now_ns
         if self.follows(peer):
             self.view_max = max(self.view_max, view)
             if role is not Role.PRIMARY:
@@ -270,7 +309,7 @@ class Member:
         if number > self.view_max:
             self.view_max = number
             if self.role is Role.PRIMARY and number > self.view.number:
-                self.happen(Happening.HIGHER_VIEW, self.core.board.now_ns if now_ns is None else now_ns)
+                self.happen(Happening.HIGHER_VIEW, self.turned_ns if now_ns is None else now_ns)
 
     # Roles
 
@@ -380,9 +419,7 @@ class Member:
             self._silent(peer, now_ns)
         if self.role is Role.JOINING and self._is_first(now_ns):
             self.happen(Happening.ALONE, now_ns)
-        if self._gone_since_ns is not None and now_ns >= self._gone_since_ns + self._patience_ns():
-            self._gone_since_ns = None
-            self.happen(Happening.PRIMARY_GONE, now_ns)
+        self._look_for_primary(now_ns)
         if self.broker.core.backup_lags:
             self.serving.drop_backup("it does not take its copies as fast as they come")
 
@@ -401,13 +438,12 @@ class Member:
 
     def _is_first(self, now_ns: int) -> bool:
         """Nobody who answers is better suited to serve: more state, or earlier in the order."""
-        others = [peer.state for peer in self.peers.greeted()]
+        since_ns = self._joining_since_ns
+        others = [peer.state for peer in self.peers.greeted() if peer.state.told_ns > since_ns]
         if any(state.role in (Role.PRIMARY, Role.CLAIMING) for state in others):
             return False
-        waited = now_ns - self._joining_since_ns >= self.group.join_wait_ns
-        # A link of before our sleep may not know yet what a client told us: that another serves.
-        knows = max((state.view for state in others), default=0)
-        if not waited and (len(others) + 1 < len(self.group.members) or knows < self.view_max):
+        waited = now_ns - since_ns >= self.group.join_wait_ns
+        if len(others) + 1 < len(self.group.members) and not waited:
             return False
         mine = (self.log.epoch, self.log.number, -self.index)
         return all(mine > (state.epoch, state.number, -state.index) for state in others)
@@ -422,26 +458,46 @@ class Member:
         return heirs[: heirs.index(self.name)] if self.name in heirs else heirs
 
     def _silent(self, peer: Peer, now_ns: int) -> None:
+        """Nothing was heard of a member for too long. It is told what follows, should it wake."""
+        self.event("silent", {"peer": peer.state.name, "for_ms": (now_ns - peer.heard_ns) // 1_000_000})
         if self.role is Role.PRIMARY and peer.state.follows:
             self.peers.send(peer, Drop("nothing was heard of it for too long"))
-        self.event("silent", {"peer": peer.state.name, "for_ms": (now_ns - peer.heard_ns) // 1_000_000})
-        self.peers.close(peer)
-        self.peer_ended(peer, now_ns)
+            self.serving.lost(peer, now_ns)
+        elif self.follows(peer):
+            self._leaderless(peer, now_ns)
+            self._look_for_primary(now_ns)
+            if self.view.primary == self.name:
+                self.peers.send(peer, ViewIs(self.view.number, self.view.primary, self.view.heirs))
 
     def peer_ended(self, peer: Peer, now_ns: int) -> None:
         """The connection to another member is over."""
-        follows, heard_ns = self.follows(peer), peer.heard_ns
+        follows = self.follows(peer)
         if not self.peers.forget(peer, now_ns):
             return
-        peer.buffer = None
         if follows:
-            self._last_sign_ns = heard_ns
-            if self.role is Role.SYNCING or self._patience_ns() == 0:
-                self.happen(Happening.PRIMARY_GONE, now_ns)
-            else:
-                self._gone_since_ns = now_ns
-        if self.role is Role.PRIMARY:
+            self._leaderless(peer, now_ns)
+            if not peer.state.said_bye and self.role is Role.BACKUP:
+                self.peers.dial_now(peer.state.name)  # a connection may end though its other end lives
+        if self.role is Role.PRIMARY and self.doubt is not None:
+            self.doubt.ended.append(peer)
+        elif self.role is Role.PRIMARY:
             self.serving.lost(peer, now_ns)
+        self._look_for_primary(now_ns)
+
+    def _leaderless(self, peer: Peer, now_ns: int) -> None:
+        self._last_sign_ns = peer.heard_ns
+        self._gone_since_ns = now_ns
+        peer.buffer = None
+
+    def _look_for_primary(self, now_ns: int) -> None:
+        """The primary is gone when it cannot be dialed, and those who come before us had their time."""
+        since_ns = self._gone_since_ns
+        if since_ns is None or now_ns < since_ns + self._patience_ns():
+            return
+        if self.peers.sought and now_ns < since_ns + self.group.silence_ns:
+            return
+        self._gone_since_ns = None
+        self.happen(Happening.PRIMARY_GONE, now_ns)
 
     # The end, and a new beginning
 

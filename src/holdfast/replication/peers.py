@@ -4,7 +4,8 @@ Laws:
 - of two members the one that stands later in the order dials; one that looks for a primary dials everybody.
   Where that makes two connections, the one that the later member dialed stays
 - nobody is listened to before it has said who it is, under the same protocol, group and contracts
-- a member that is not heard of for `silence` is taken for gone
+- a member that is not heard of for `silence` is taken for gone; its connection stays for a while, so that it
+  learns what it missed, should it wake
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from holdfast.units import MS, S
 
 DIAL_AGAIN_NS = 50 * MS
 GREETING_NS_MAX = 5 * S
+MUTE_NS_MAX = 5 * S
 STRANGERS_MAX = 16  # connections that have not said who they are
 
 
@@ -50,6 +52,8 @@ class PeerState(Struct):
     way_ns: int | None = None  # half of the last round trip
     dialed: bool = False  # by us
     said_bye: bool = False
+    told_ns: int = 0  # when it last said what it is
+    mute: bool = False  # nothing was heard of it for too long
 
     @property
     def greeted(self) -> bool:
@@ -80,6 +84,7 @@ class Peers:
         self._index = group.index_of(name)
         self._dial_at_ns = {member.name: 0 for member in group.members if member.name != name}
         self._dialing: set[str] = set()
+        self.sought = ""  # whether it can be reached is being tried out of turn
         self._beat_at_ns = 0
         self._now_ns = 0
 
@@ -87,7 +92,10 @@ class Peers:
         return list(self._peers)
 
     def greeted(self) -> list[Peer]:
-        return [peer for peer in self._peers if peer.state.greeted and not peer.closing]
+        """Those we know and hear."""
+        return [
+            peer for peer in self._peers if peer.state.greeted and not peer.closing and not peer.state.mute
+        ]
 
     def link_to(self, name: str) -> Peer | None:
         return next((peer for peer in self.greeted() if peer.state.name == name), None)
@@ -116,7 +124,7 @@ class Peers:
         return due
 
     def _may_dial(self, name: str) -> bool:
-        ours = self.group.index_of(name) < self._index or self._joining()
+        ours = self.group.index_of(name) < self._index or self._joining() or name == self.sought
         return ours and name not in self._dialing and not self._has_link(name)
 
     def second_best(self, peer: Peer, other: Peer) -> Peer:
@@ -127,7 +135,13 @@ class Peers:
     def _has_link(self, name: str) -> bool:
         return any(peer.state.name == name and not peer.closing for peer in self._peers)
 
+    def dial_now(self, name: str) -> None:
+        """Is it there?"""
+        self._dial_at_ns[name] = 0
+        self.sought = name
+
     def undialable(self, name: str, now_ns: int) -> None:
+        self._found_out(name)
         self._dialing.discard(name)
         self._dial_at_ns[name] = now_ns + DIAL_AGAIN_NS
 
@@ -139,11 +153,16 @@ class Peers:
         if peer not in self._peers:
             return False
         self._peers.remove(peer)
+        self._found_out(peer.state.name)
         if not peer.closing:
             peer.closed()
         if peer.state.name in self._dial_at_ns:
             self._dial_at_ns[peer.state.name] = now_ns + DIAL_AGAIN_NS
         return True
+
+    def _found_out(self, name: str) -> None:
+        if name == self.sought:
+            self.sought = ""
 
     def refuse(self, peer: Peer, why: str) -> None:
         self._event("peer refused", {"peer": peer.state.name or "unknown", "why": why})
@@ -158,6 +177,7 @@ class Peers:
     def word(self, peer: Peer, now_ns: int) -> Word | None:
         """The next word of a member; None when it was not for others to see, or broke a rule."""
         word = decode_word(peer.control.popleft())
+        peer.state.mute = False
         if word is None:
             self.refuse(peer, "what came is no word of this protocol")
             return None
@@ -189,6 +209,7 @@ class Peers:
             state: PeerState = peer.state
             state.name, state.index = hello.name, names.index(hello.name)
             state.epoch, state.number = hello.epoch, hello.number
+            self._found_out(hello.name)
             return True
         self.refuse(peer, why)
         return False
@@ -217,12 +238,16 @@ class Peers:
             self.send(peer, beat(peer, now_ns))
 
     def silent(self, now_ns: int) -> list[Peer]:
-        """Those of which nothing was heard for too long."""
-        return [
-            peer
-            for peer in self._peers
-            if now_ns - peer.heard_ns > (self.group.silence_ns if peer.state.greeted else GREETING_NS_MAX)
-        ]
+        """Those of which nothing was heard for too long, each told of once; later their connections close."""
+        silent = []
+        for peer in self._peers:
+            quiet_ns = now_ns - peer.heard_ns
+            if quiet_ns > (MUTE_NS_MAX if peer.state.greeted else GREETING_NS_MAX):
+                peer.closed()
+            elif peer.state.greeted and not peer.state.mute and quiet_ns > self.group.silence_ns:
+                peer.state.mute = True
+                silent.append(peer)
+        return silent
 
     def forgive(self, now_ns: int) -> None:
         for peer in self._peers:

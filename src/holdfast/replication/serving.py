@@ -33,7 +33,10 @@ class Serving:
         self._copying: Iterator[str] | None = None
 
     def stop(self) -> None:
-        """This broker serves no more."""
+        """This broker serves no more: what it had not delivered is the new primary's to deliver."""
+        self.member.broker.core.forget_jobs()
+        for session in self.member.broker.clients.sessions.values():
+            session.clear()
         self.member.broker.core.retained_log = None
         self.member.broker.core.set_backup(None)
         self._snapshots.clear()
