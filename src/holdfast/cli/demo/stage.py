@@ -226,7 +226,7 @@ class Stage:
 
     async def _restart(self, pair: Pair) -> None:
         names = pair.down()
-        self._say(" and ".join(f"broker {name} starts again" for name in names) or "both brokers are running")
+        self._say("; ".join(f"broker {name} starts again" for name in names) or "both brokers are running")
         await pair.restart()
 
     def _pause(self, pair: Pair) -> None:
@@ -244,7 +244,9 @@ class Stage:
         standing = {broker.standing: broker.name for broker in pair.seen(self._view)}
         if Standing.PRIMARY in standing and Standing.BACKUP in standing:
             return standing[Standing.PRIMARY]
-        if Standing.PAUSED in standing:
+        if list(standing) == [Standing.DOWN]:
+            self._say("not now: both brokers are down; r starts them again")
+        elif Standing.PAUSED in standing:
             self._say(f"not now: broker {standing[Standing.PAUSED]} is paused; s lets it go on")
         elif Standing.DOWN in standing:
             self._say(f"not now: broker {standing[Standing.DOWN]} is down; r starts it again")

@@ -105,7 +105,9 @@ def _ms(ns: int | None) -> str:
 def pair_lines(brokers: Sequence[BrokerSeen], snapshot: Snapshot, story: Story) -> list[Text]:
     """Who serves, who protects, and what the failovers cost."""
     lines = [_broker_line(broker) for broker in brokers]
-    lines.append(Text(view_words(snapshot.view), style="" if protected(snapshot.view) else "yellow"))
+    served = any(broker.standing is Standing.PRIMARY for broker in brokers)
+    words = view_words(snapshot.view) if served else "Nobody serves at the moment."
+    lines.append(Text(words, style="" if served and protected(snapshot.view) else "yellow"))
     lines.append(Text(failover_words(story)))
     lost = sum(row.report.lost for row in snapshot.rows)
     twice = sum(row.report.duplicates for row in snapshot.rows)
