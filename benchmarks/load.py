@@ -6,6 +6,7 @@ only when every message has arrived. The window fits into the socket's send buff
 
 from __future__ import annotations
 
+import random
 import select
 import socket
 import time
@@ -58,8 +59,16 @@ def acknowledged_stream(wire: Mqtt, topics: list[str]) -> Stream:
     return Stream(cycle(_batches(packets)), size, len(packets[0]), len(topics))
 
 
+def fresh_publisher() -> bytes:
+    """A publisher of its own for every stream, so that no broker takes its messages for earlier ones."""
+    publisher = b"p%05d" % random.SystemRandom().randrange(100_000)
+    assert len(publisher) == len(STAMP_EXAMPLE.rpartition(b"/")[2])
+    return publisher
+
+
 def stamped_stream(wire: Wire, topics: list[str]) -> Stream:
     """Each write carries the time it was made and the next sequence number of its topics."""
+    publisher = fresh_publisher()
     pieces = []
     for batch in _grouped(topics):
         packets = b"".join(wire.publish(topic, PAYLOAD, stamp=STAMP_EXAMPLE) for topic in batch)
@@ -69,7 +78,7 @@ def stamped_stream(wire: Wire, topics: list[str]) -> Stream:
         sequence = SEQUENCE_FIRST
         while True:
             for around in pieces:
-                yield (b"%d/%d/press7" % (time.time_ns(), sequence)).join(around)
+                yield (b"%d/%d/%b" % (time.time_ns(), sequence, publisher)).join(around)
             sequence += 1
 
     size = len(wire.delivered(topics[0], PAYLOAD, stamp=STAMP_EXAMPLE))

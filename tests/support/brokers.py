@@ -118,6 +118,12 @@ class BrokerProcess:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(STOP_S_MAX)
 
+    def kill(self) -> None:
+        """End the broker as a crash would (SIGKILL)."""
+        assert self._process is not None, "the broker has not been started"
+        self._process.kill()
+        self._process.wait(STOP_S_MAX)
+
     def _start_holdfast(self) -> None:
         listen = ["--listen", f"{LOOPBACK}:0"]
         self._spawn([sys.executable, "-m", "holdfast.cli.main", "broker", *listen, *self._holdfast_args])

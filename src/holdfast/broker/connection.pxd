@@ -45,6 +45,7 @@ cdef class Connection(Wire):
     cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias)
     cdef void _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size)
     cdef void _released(self, uint16_t packet_id)
+    cdef bint _not_journaled(self, Topic* topic, uint8_t reason, uint32_t ack)
     cdef void _answer(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef bint _too_early(self, uint8_t first)
     cdef void _wrong(self, int reason, str text)

@@ -10,6 +10,7 @@ from holdfast.broker.link cimport OUT_HIGH, Inbox, Wire
 from holdfast.broker.message cimport Topic, topic_unpin
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
+from holdfast.broker.terms cimport Terms
 from holdfast.broker.topics cimport AHEAD, Ahead
 from holdfast.mqtt.wire cimport (
     VARINT_BAD, VARINT_SHORT, Out, out_free, out_reserve, read_u16, read_varint, utf8_valid,
@@ -335,8 +336,21 @@ cdef class Connection(Wire):
                 self.session.receive(packet_id)
         if reason:
             self.core.messages_refused += 1
-            if ack >= 0:
+            if ack >= 0 and not self._not_journaled(topic, reason, <uint32_t>ack):
                 self.settle(<uint32_t>ack, reason)
+
+    cdef bint _not_journaled(self, Topic* topic, uint8_t reason, uint32_t ack):
+        """A durable message that cannot be kept now is refused in words. MQTT 3 has none, so its client is sent away:
+        it must not take an acknowledgement for a promise. Says whether that was done."""
+        if (reason != QUOTA_EXCEEDED or not self.core.journal_refuses or topic == NULL
+                or not (<Terms>topic.terms).durable):
+            return 0
+        if self.version < 5:
+            self._wrong(QUOTA_EXCEEDED, "the journal takes no durable messages now; connect again later")
+            return 1
+        if self.state.problem_info:
+            self.explain(ack)
+        return 0
 
     cdef bint _properties(self, const uint8_t* at, const uint8_t* end, Draft* draft, uint16_t* alias) except -1:
         """Reads and checks the properties of a PUBLISH; leaves where the payload begins in draft.payload."""

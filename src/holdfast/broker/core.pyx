@@ -11,7 +11,7 @@ from collections import deque
 from holdfast.broker.jobs cimport Job, jobs_pop
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
-    AS_PUBLISHED, COPY_LATE, COPY_NEVER, COPY_SOON, DISPATCHED, EARLY, FINITE, HELD, MATCHED,
+    AS_PUBLISHED, COPY_LATE, COPY_NEVER, COPY_SOON, DISPATCHED, EARLY, FINITE, HELD, JOURNALED, MATCHED,
     NO_LOCAL, OFFERED, OWED, RECOVERED, RETAIN, SHARED, TRACKED, Ledger, Message, Route, Topic,
     ledger_free, message_drop, message_hold, message_new, message_payload, message_props, topic_clear_routes,
 )
@@ -310,6 +310,8 @@ cdef class Core(Protection):
         if draft.publisher and draft.publisher == topic.publisher and draft.sequence <= topic.sequence:
             self.repeated(topic, source, ack)
             return 0
+        if terms.durable and self.journal_refuses and ack >= 0:
+            return QUOTA_EXCEEDED
         m = message_new(self.ledger, topic.text, topic.size, draft.props, draft.props_size,
                         draft.payload, draft.payload_size)
         if m == NULL:
@@ -491,7 +493,7 @@ cdef class Core(Protection):
         if topic.stamp != self.topics.current_stamp(topic) and not self.refresh(topic):
             return 0
         travelled_ns = max(<int64_t>0, min(self.wall_ns - m.created_ns, topic.dispatch_ns))
-        m.flags = (m.flags & RETAIN) | RECOVERED | TRACKED | (FINITE if topic.loss >= 0 else 0)
+        m.flags = (m.flags & (RETAIN | JOURNALED)) | RECOVERED | TRACKED | (FINITE if topic.loss >= 0 else 0)
         m.copied_to = 0
         m.deadline_ns = self.board.now_ns + topic.dispatch_ns - travelled_ns
         m.major = schedule_key(self.policy, <Terms>topic.terms, m.deadline_ns, m.minor, topic.routes_len)

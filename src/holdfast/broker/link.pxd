@@ -24,6 +24,7 @@ cdef struct Ack:
     uint8_t first_byte  # PUBACK, PUBREC or PUBCOMP
     uint8_t reason
     uint8_t done
+    uint8_t explained   # its refusal says that the journal is not there
 
 
 cdef struct Alias:
@@ -53,11 +54,13 @@ cdef class Board:
     cdef uint32_t discards_len, discards_cap
     cdef uint64_t frames            # COPY and MARK frames sent to this backup
     cdef public uint64_t discarded
+    cdef public list done_log       # numbers of journaled messages that every subscriber has; None: no journal
 
     cdef bint wait_in(self, Waiting* waiting, object item) noexcept
     cdef list take(self, Waiting* waiting)
     cdef void took(self, Message* m) noexcept
     cdef void dispatched(self, Message* m) noexcept
+    cdef void done(self, Message* m) noexcept
     cdef void safe(self, Message* m) noexcept
     cdef void note(self, uint8_t mark, uint64_t serial, uint16_t packet_id, uint64_t number) noexcept
 
@@ -87,7 +90,9 @@ cdef class Link:
     cdef bint put(self, const uint8_t* data, size_t size) noexcept
     cdef int64_t owe(self, uint8_t first_byte, uint16_t packet_id) noexcept
     cdef void settle(self, uint32_t index, uint8_t reason) noexcept
+    cdef void explain(self, uint32_t index) noexcept
     cdef bint put_ack(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
+    cdef bint put_explained(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef bint put_publish(self, Message* m, uint8_t qos, uint16_t packet_id, uint8_t bits,
                           PyObject* ids) noexcept
     cdef bint put_special(self, Message* m, uint8_t first, uint16_t packet_id, PyObject* ids) noexcept

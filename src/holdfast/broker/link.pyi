@@ -11,6 +11,7 @@ class Board:
     backup_number: int
     coordinated: bool
     discarded: int
+    done_log: list[int] | None
     def take_ready(self) -> list[Wire]: ...
     def tell_discards(self) -> None: ...
     @property

@@ -8,8 +8,8 @@ from libc.string cimport memcpy, memmove
 
 from holdfast.broker.copies cimport put_discards, put_mark
 from holdfast.broker.message cimport (
-    CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, MATCHED, OFFERED, OWED, Message, Topic, message_drop, message_hold,
-    message_payload, message_props, message_rest, message_topic, message_wire, topic_unpin,
+    CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, JOURNALED, MATCHED, OFFERED, OWED, Message, Topic, message_drop,
+    message_hold, message_payload, message_props, message_rest, message_topic, message_wire, topic_unpin,
 )
 from holdfast.mqtt.wire cimport (
     Out, out_free, out_reserve, varint_size, write_u16, write_u32, write_varint,
@@ -19,7 +19,10 @@ cdef uint8_t PUBACK = 0x40
 cdef uint8_t PUBREC = 0x50
 cdef uint8_t TOPIC_ALIAS = 0x23
 cdef uint8_t NO_MATCHING_SUBSCRIBERS = 0x10
+cdef uint8_t REASON_STRING = 0x1F
 cdef int64_t SECOND_NS = 1_000_000_000
+cdef bytes NO_JOURNAL = b"the journal takes no durable messages now; send this one again later"
+assert len(NO_JOURNAL) < 120, "the packet's lengths are written in one byte each"
 
 
 cdef class Board:
@@ -87,6 +90,8 @@ cdef class Board:
         cdef uint64_t* grown
         cdef uint32_t cap
         m.flags |= DISPATCHED
+        if m.flags & JOURNALED:
+            self.done(m)
         if self.coordinated and self.backup is not None and m.copied_to == self.backup_number:
             if self.discards_len == self.discards_cap:
                 cap = self.discards_cap * 2 if self.discards_cap else 256
@@ -99,6 +104,12 @@ cdef class Board:
                 self.discards_len += 1
         if m.flags & OWED:
             self.safe(m)
+
+    cdef void done(self, Message* m) noexcept:
+        """The journal need not bring this message back any more."""
+        m.flags &= ~JOURNALED
+        if self.done_log is not None:
+            self.done_log.append(m.minor)
 
     cdef void safe(self, Message* m) noexcept:
         """Tells the publisher of a message, if by now it may know."""
@@ -245,6 +256,7 @@ cdef class Link:
         ack.first_byte = first_byte
         ack.reason = 0
         ack.done = 0
+        ack.explained = 0
         self.acks_tail += 1
         return self.acks_tail - 1
 
@@ -260,7 +272,10 @@ cdef class Link:
             ack = &self.acks[self.acks_head & (self.acks_cap - 1)]
             if not ack.done:
                 break
-            self.put_ack(ack.first_byte, ack.packet_id, ack.reason)
+            if ack.explained:
+                self.put_explained(ack.first_byte, ack.packet_id, ack.reason)
+            else:
+                self.put_ack(ack.first_byte, ack.packet_id, ack.reason)
             # A message stops being unacknowledged with PUBACK, with PUBCOMP, or when it was refused.
             if self.inbound and (ack.first_byte == PUBACK or (ack.first_byte == PUBREC) == (ack.reason >= 0x80)):
                 self.inbound -= 1
@@ -277,6 +292,24 @@ cdef class Link:
         packet[1] = 3
         packet[4] = reason
         return self.put(packet, 5)
+
+    cdef void explain(self, uint32_t index) noexcept:
+        """A refusal that is not the client's fault says so in words."""
+        if self.acks_cap:
+            self.acks[index & (self.acks_cap - 1)].explained = 1
+
+    cdef bint put_explained(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept:
+        cdef uint8_t packet[128]
+        cdef Py_ssize_t words = PyBytes_GET_SIZE(NO_JOURNAL)
+        packet[0] = first_byte
+        packet[1] = <uint8_t>(7 + words)
+        write_u16(packet + 2, packet_id)
+        packet[4] = reason
+        packet[5] = <uint8_t>(3 + words)
+        packet[6] = REASON_STRING
+        write_u16(packet + 7, <uint16_t>words)
+        memcpy(packet + 9, PyBytes_AS_STRING(NO_JOURNAL), words)
+        return self.put(packet, 9 + words) or self.put_ack(first_byte, packet_id, reason)
 
     # PUBLISH to the subscriber
 

@@ -27,6 +27,7 @@ cdef enum MessageFlag:
     HELD = 1024         # is dispatched when the backup has it, not before
     DURABLE = 2048      # is still to reach the journal
     RECOVERED = 4096    # comes from a crashed primary: some subscribers may have it
+    JOURNALED = 8192    # the journal must know when every subscriber has it
 
 
 cdef enum Copying:      # when the messages of a topic go to the backup

@@ -44,6 +44,7 @@ cdef class Protection:
     cdef PolicyKind policy
     cdef public int64_t wall_ns         # wall clock at board.now_ns
     cdef public list durable_log        # messages for the journal; None: there is none
+    cdef public bint journal_refuses    # it takes nothing now: durable messages that await an answer get a refusal
     cdef public bint copy_first         # no dispatch before its copy was sent
     cdef readonly size_t backup_bytes_max   # what may wait on the way to the backup
     cdef public bint backup_lags            # it does not take its copies

@@ -4,7 +4,8 @@ from holdfast.broker.session import Session
 class Protection:
     board: Board
     wall_ns: int
-    durable_log: list[tuple[int, int, int, bytes, bytes, bytes]] | None
+    durable_log: list[tuple[int, int, int, int, int, bytes, bytes, bytes]] | None
+    journal_refuses: bool
     copy_first: bool
     backup_bytes_max: int
     backup_lags: bool

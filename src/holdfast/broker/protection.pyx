@@ -9,7 +9,7 @@ from holdfast.broker.copies cimport FLIGHT, RECEIVED, RELEASED, TAKEN, put_copy
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
-    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, HELD, OWED, TRACKED, Message, Topic,
+    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, HELD, JOURNALED, OWED, RETAIN, TRACKED, Message, Topic,
     message_drop, message_hold, message_payload, message_props,
 )
 from holdfast.broker.session cimport AWAITS_PUBCOMP, AWAITS_PUBREC, LANES, PACKET_IDS, Flight, Session
@@ -273,9 +273,11 @@ cdef class Protection:
     cdef void keep(self, Message* m):
         """The journal takes a copy; the publisher hears of the message when it is there."""
         self.durable_log.append((
-            m.minor, m.created_ns, m.qos, PyBytes_FromStringAndSize(<char*>m.topic.text, m.topic.size),
+            m.minor, m.created_ns, m.qos, m.flags & RETAIN, m.origin,
+            PyBytes_FromStringAndSize(<char*>m.topic.text, m.topic.size),
             PyBytes_FromStringAndSize(<char*>message_props(m), m.props_size),
             PyBytes_FromStringAndSize(<char*>message_payload(m), m.payload_size)))
+        m.flags |= JOURNALED | TRACKED
         if m.flags & OWED:
             m.flags |= DURABLE
             self.wait(&self.written, m.minor, m, None, 0)

@@ -19,14 +19,21 @@ class _Node:
 class RetainedNames:
     def __init__(self) -> None:
         self._root = _Node()
+        self._names: dict[bytes, None] = {}
+
+    def all(self) -> list[bytes]:
+        """Every name there is, also those of the broker's own topics."""
+        return list(self._names)
 
     def add(self, name: bytes) -> None:
+        self._names[name] = None
         node = self._root
         for level in name.split(b"/"):
             node = node.children.setdefault(level, _Node())
         node.name = name
 
     def discard(self, name: bytes) -> None:
+        self._names.pop(name, None)
         path = [self._root]
         levels = name.split(b"/")
         for level in levels:

@@ -27,6 +27,12 @@ def broker(
         Path | None, typer.Option(metavar="FILE", help="The group this broker is a member of, in TOML.")
     ] = None,
     member: Annotated[str | None, typer.Option(metavar="NAME", help="Which member of the group.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where sessions and durable messages are kept, for this broker alone."
+        ),
+    ] = None,
     policy: Annotated[str, typer.Option(help="Order of dispatch: " + ", ".join(POLICY_NAMES) + ".")] = "edf",
     check_config: Annotated[
         bool,
@@ -58,6 +64,7 @@ def broker(
             policy=policy,
             group=None if group is None else str(group),
             member=member,
+            data=None if data is None else str(data),
         )
     )
 

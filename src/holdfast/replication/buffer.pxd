@@ -3,6 +3,7 @@
 # Laws:
 #   a copy is here from its COPY to its DISCARD, or until newer ones of its topic push it out of the ring
 #   a number is here once, however often it is sent
+#   a durable copy is confirmed when the journal has it, while there is a journal that takes anything
 #   at recovery only what was not discarded is dispatched, each to the subscribers that do not have it
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -24,8 +25,12 @@ cdef class BackupBuffer:
     cdef readonly uint64_t frames           # COPY and MARK frames taken from this primary
     cdef readonly uint64_t number_max       # the highest publication number seen
     cdef readonly uint64_t taken, discarded, superseded
+    cdef readonly dict unjournaled          # number -> frame, of durable copies that are not yet in the journal
+    cdef uint64_t confirmed                 # frames that the primary was told of
 
     cdef bint copy(self, const uint8_t* at, uint32_t size)
+    cdef void journal(self, Message* m)
+    cdef uint64_t safe(self)
     cdef bint mark(self, const uint8_t* at, uint32_t size)
     cdef void discard(self, uint64_t number)
     cdef Message* find(self, uint64_t number) noexcept

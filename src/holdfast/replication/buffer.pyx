@@ -6,13 +6,15 @@ from libc.stdlib cimport calloc, free
 from holdfast.broker.copies cimport COPY_HEAD, FLIGHT, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64
 from holdfast.broker.core cimport Core
 from holdfast.broker.message cimport (
-    DISCARDED, RETAIN, Message, Topic, message_drop, message_hold, message_new,
+    DISCARDED, JOURNALED, RETAIN, Message, Topic, message_drop, message_hold, message_new,
 )
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
+from holdfast.broker.terms cimport Terms
 from holdfast.mqtt.wire cimport read_u16, read_u32, read_varint
 
 cdef uint64_t SPREAD = 0x9E3779B97F4A7C15ULL
+cdef int64_t SECOND_NS = 1_000_000_000
 
 
 cdef class BackupBuffer:
@@ -24,9 +26,7 @@ cdef class BackupBuffer:
         self.slots = <Message**>calloc(self.mask + 1, sizeof(Message*))
         if self.slots == NULL:
             raise MemoryError
-        self.flights = {}
-        self.had = {}
-        self.received = {}
+        self.forget()
 
     def __dealloc__(self) -> None:
         self.let_go()
@@ -59,11 +59,54 @@ cdef class BackupBuffer:
 
     def clear(self) -> None:
         """Another primary is followed: what the one before sent is not needed."""
+        cdef size_t i
+        for i in range(self.mask + 1):
+            if self.slots[i] != NULL and self.slots[i].flags & JOURNALED:
+                self.core.board.done(self.slots[i])
         self.let_go()
+        self.forget()
+
+    def forget(self) -> None:
         self.flights = {}
         self.had = {}
         self.received = {}
+        self.unjournaled = {}
         self.frames = 0
+        self.confirmed = 0
+
+    def restore(self, uint64_t number, int64_t created_ns, uint8_t qos, uint16_t retain, uint64_t origin,
+                bytes topic not None, bytes props not None, bytes payload not None) -> bool:
+        """Keeps a message that the journal brings back, as the copy of a broker that is gone."""
+        cdef Topic* record = self.core.topic_at(<const uint8_t*>(<char*>topic), len(topic))
+        cdef const uint8_t* first = <const uint8_t*>(<char*>props)
+        cdef Message* m
+        cdef Stamp stamp
+        self.number_max = max(self.number_max, number)
+        if (record == NULL or self.core.ledger.messages >= self.messages_max
+                or self.core.ledger.bytes >= self.bytes_max):
+            return False
+        if self.find(number) != NULL:
+            return True
+        m = message_new(self.core.ledger, record.text, record.size, first, len(props),
+                        <const uint8_t*>(<char*>payload), len(payload))
+        if m == NULL:
+            return False
+        record.pins += 1
+        m.topic = record
+        m.minor = number
+        m.created_ns = created_ns
+        m.origin = origin
+        m.qos = qos
+        m.flags = (retain & RETAIN) | JOURNALED
+        if read_publish_properties(first, first + len(props), &stamp):
+            if stamp.expiry_at:
+                m.expiry_at = stamp.expiry_at
+                m.expires_ns = max(<int64_t>1, created_ns + stamp.expiry_s * SECOND_NS - self.core.wall_ns
+                                   + self.core.board.now_ns)
+            if stamp.publisher and (stamp.publisher != record.publisher or stamp.sequence > record.sequence):
+                record.publisher = stamp.publisher
+                record.sequence = stamp.sequence
+        return self.enter(m)
 
     # What the primary sends
 
@@ -117,7 +160,30 @@ cdef class BackupBuffer:
         m.packet_id = read_u16(at + 40)
         m.qos = at[42]
         m.flags = at[43] & RETAIN
+        if self.core.durable_log is not None and (<Terms>topic.terms).durable:
+            self.journal(m)
         return self.enter(m)
+
+    cdef void journal(self, Message* m):
+        """The journal takes the copy too; while it takes nothing, memory has to do."""
+        self.core.keep(m)
+        if not self.core.journal_refuses:
+            self.unjournaled[m.minor] = self.frames
+
+    def journaled(self, list numbers not None) -> None:
+        """The journal has these messages."""
+        for number in numbers:
+            self.unjournaled.pop(number, None)
+
+    def unjournal(self) -> None:
+        """The journal takes nothing any more: nothing waits for it."""
+        self.unjournaled.clear()
+
+    cdef uint64_t safe(self):
+        """How many frames may be confirmed."""
+        for frame in self.unjournaled.values():
+            return <uint64_t>frame - 1
+        return self.frames
 
     cdef bint mark(self, const uint8_t* at, uint32_t size):
         """How far a QoS 2 exchange of the primary is."""
@@ -202,6 +268,8 @@ cdef class BackupBuffer:
         self.slots[hole] = NULL
         self.count -= 1
         m.flags |= DISCARDED
+        if m.flags & JOURNALED:
+            self.core.board.done(m)
         self.shorten(m)
         message_drop(m)
 
@@ -262,5 +330,6 @@ cdef class BackupBuffer:
             m = self.find(number)
             again += self.core.dispatch_again(m)
         self.core.number_from(self.number_max)
-        self.clear()
+        self.let_go()
+        self.forget()
         return again

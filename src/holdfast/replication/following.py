@@ -23,6 +23,7 @@ class Following:
     def __init__(self, member: Member) -> None:
         self.member = member
         self._in_snapshot = False
+        self.partial = False  # of what was wiped for a snapshot, not all has come
 
     def begin(self, peer: Peer) -> None:
         """Asks a primary for what we lack."""
@@ -67,14 +68,15 @@ class Following:
         if not self.member.follows(peer):
             return
         if word.first:
-            self._in_snapshot = True
+            self._in_snapshot = self.partial = True
+            self.member.log.become(0, 0)  # a part of a state is none
             wipe(self.member.broker, now_ns)
         for increment in word.increments:
             apply(self.member.broker, increment, now_ns)
         if word.last and not self._in_snapshot:
             self._healed(word)
         elif word.last:
-            self._in_snapshot = False
+            self._in_snapshot = self.partial = False
             self.member.log.become(word.epoch, word.number)
         if word.last:
             self.member.peers.send(peer, Has(self.member.log.number))
@@ -83,4 +85,4 @@ class Following:
         """Increments closed a gap: the log goes on with them."""
         for increment in word.increments:
             self.member.log.append(increment)
-        self.member.log.epoch = word.epoch
+        self.member.log.rename(word.epoch)

@@ -21,6 +21,7 @@ from holdfast.mqtt.packets import Will
 from holdfast.mqtt.topics import split_shared
 
 SNAPSHOT_PART = 200
+SYSTEM_TOPICS = b"$SYS/"
 
 
 class SessionNow(msgspec.Struct, tag="s", array_like=True, frozen=True):
@@ -59,7 +60,27 @@ class RetainedNow(msgspec.Struct, tag="r", array_like=True, frozen=True):
     message: tuple[int, int, int, int, int, bytes, bytes] | None
 
 
-Increment: TypeAlias = SessionNow | SessionGone | SubscriptionNow | SubscriptionGone | RetainedNow
+class HeirGone(msgspec.Struct, tag="h", array_like=True, frozen=True):
+    """Changes nothing, but who has it has more than the heir that left, and goes before it."""
+
+    name: str
+
+
+Increment: TypeAlias = SessionNow | SessionGone | SubscriptionNow | SubscriptionGone | RetainedNow | HeirGone
+
+
+class Renamed(msgspec.Struct, frozen=True):
+    """The history goes on from here under the name of a new epoch."""
+
+    epoch: int
+
+
+class Jumped(msgspec.Struct, frozen=True):
+    """The state is another from here on: what another broker had at that number."""
+
+    epoch: int
+    number: int
+
 
 NO_LOCAL, AS_PUBLISHED = 1, 2  # RouteFlag in broker/message.pxd
 
@@ -96,8 +117,9 @@ def everything(broker: Broker) -> Iterator[Increment]:
         yield session_now(session)
         for wanted, subscription in list(session.subscriptions.items()):
             yield subscription_now(subscription, wanted)
-    for topic in [*broker.retained_names.matching(b"#"), *broker.retained_names.matching(b"$SYS/#")]:
-        yield retained_now(broker, topic)
+    for topic in broker.retained_names.all():
+        if not topic.startswith(SYSTEM_TOPICS):
+            yield retained_now(broker, topic)
 
 
 def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
@@ -148,7 +170,7 @@ def wipe(broker: Broker, now_ns: int) -> None:
     for session in list(broker.clients.sessions.values()):
         session.state.will = None
         broker.clients.end(session, now_ns)
-    for topic in [*broker.retained_names.matching(b"#"), *broker.retained_names.matching(b"$SYS/#")]:
+    for topic in broker.retained_names.all():
         broker.core.set_retained(topic, None)
 
 
@@ -160,10 +182,13 @@ class StateLog:
         self.number = 0
         self._before = (0, 0)  # the epoch before this one, and where it ended
         self._kept: deque[Increment] = deque(maxlen=kept_max)
+        self.tap: list[Increment | Renamed | Jumped] | None = None  # what happened since somebody looked
 
     def append(self, increment: Increment) -> int:
         self.number += 1
         self._kept.append(increment)
+        if self.tap is not None:
+            self.tap.append(increment)
         return self.number
 
     def since(self, epoch: int, number: int) -> list[Increment] | None:
@@ -177,10 +202,17 @@ class StateLog:
     def begin(self, epoch: int) -> None:
         """A primary opens its view: its history goes on from here under a new name."""
         self._before = (self.epoch, self.number)
+        self.rename(epoch)
+
+    def rename(self, epoch: int) -> None:
         self.epoch = epoch
+        if self.tap is not None:
+            self.tap.append(Renamed(epoch))
 
     def become(self, epoch: int, number: int) -> None:
         """A snapshot was taken over."""
         self.epoch, self.number = epoch, number
         self._before = (epoch, number)
         self._kept.clear()
+        if self.tap is not None:
+            self.tap.append(Jumped(epoch, number))

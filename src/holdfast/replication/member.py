@@ -92,6 +92,7 @@ class Member:
         self._published_max = 0
         self._last_sign_ns: int | None = None
         self.view_max = 0  # the highest view anybody told of
+        self.used_max = 0  # numbers up to this one may have been ours before a crash
         self._joining_since_ns = now_ns
         self._gone_since_ns: int | None = None
         self.turned_ns = now_ns
@@ -339,6 +340,12 @@ class Member:
         if before is not role:
             self.peers.beat(self._beat, now_ns)
 
+    def confirm(self) -> None:
+        """The journal has more of the copies than before: the primary may know."""
+        for peer in self.peers.all():
+            if self.follows(peer):
+                peer.confirm()
+
     def follows(self, peer: Peer) -> bool:
         return self.role in (Role.SYNCING, Role.BACKUP) and peer.buffer is not None
 
@@ -356,7 +363,7 @@ class Member:
             peer.buffer = None
 
     def _claim(self, now_ns: int) -> None:
-        number = next_number(self.view_max, self.index)
+        number = next_number(max(self.view_max, self.used_max), self.index)
         if self.group.zookeeper:
             self.claims.append(number)
         else:
@@ -376,6 +383,7 @@ class Member:
         """The primary is gone, or there was none: this broker serves."""
         clients = self.broker.clients
         self._gone_since_ns = None
+        self.following.partial = False
         for peer in self.peers.all():
             peer.buffer = None
         self.log.begin(self.view_max)

@@ -23,6 +23,7 @@ cdef class Peer(Wire):
     cdef public object state            # what plain Python knows of the broker at the other end
     cdef uint32_t frame_bytes_max
 
+    cpdef confirm(self)
     cdef size_t parse(self, const uint8_t* data, size_t size)
     cdef void take(self, const uint8_t* data, size_t size)
     cdef bint frame(self, uint8_t kind, const uint8_t* body, uint32_t size)

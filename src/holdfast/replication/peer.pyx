@@ -87,7 +87,14 @@ cdef class Peer(Wire):
                 memcpy(self.pending.data, data + used, size - used)
                 self.pending.len = size - used
         if self.buffer is not None and self.buffer.frames != before:
-            put_number(self, CONFIRM, self.buffer.frames)
+            self.confirm()
+
+    cpdef confirm(self):
+        """Tells the primary which of its frames are safe here by now."""
+        cdef uint64_t safe = 0 if self.buffer is None else self.buffer.safe()
+        if safe and safe > self.buffer.confirmed:
+            self.buffer.confirmed = safe
+            put_number(self, CONFIRM, safe)
 
     cdef size_t parse(self, const uint8_t* data, size_t size):
         """Handles every whole frame and returns how many bytes they took."""

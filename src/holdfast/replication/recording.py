@@ -11,46 +11,31 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from holdfast.broker.broker import Broker
 from holdfast.broker.recorder import Granted, Recorder
 from holdfast.broker.session import Session
 from holdfast.broker.subscriptions import Subscription
 from holdfast.replication.increments import (
+    SYSTEM_TOPICS,
     Increment,
     SessionGone,
     StateLog,
     SubscriptionGone,
+    retained_now,
     session_now,
     subscription_now,
 )
 from holdfast.units import format_duration
 
 
-class Wait(Struct):
-    """A grant that waits until `replicas` backups have the state up to `number`."""
+class StateRecorder(Recorder):
+    """What clients do becomes increments of a log: enough for a broker alone with its journal."""
 
-    number: int
-    replicas: int
-    due_ns: int
-    granted: Granted
-
-
-class GroupRecorder(Recorder):
-    """`replicas` gives how far each backup that is up to date has come."""
-
-    def __init__(self, log: StateLog, *, depth: int, wait_ns: int, replicas: Callable[[], list[int]]) -> None:
+    def __init__(self, log: StateLog) -> None:
         self.log = log
-        self.recording = False  # a backup repeats what the primary recorded
-        self.unsent: list[Increment] = []
-        self.now_ns = 0
-        self._depth = depth
-        self._wait_ns = wait_ns
-        self._replicas = replicas
-        self._waits: list[Wait] = []
 
     def record(self, increment: Increment) -> None:
-        if self.recording:
-            self.log.append(increment)
-            self.unsent.append(increment)
+        self.log.append(increment)
 
     def session(self, session: Session) -> None:
         self.record(session_now(session))
@@ -63,6 +48,44 @@ class GroupRecorder(Recorder):
 
     def unsubscribed(self, session: Session, wanted: str) -> None:
         self.record(SubscriptionGone(session.client_id, wanted))
+
+
+def record_retained(broker: Broker, recorder: StateRecorder) -> None:
+    """Records the retained messages that changed since this was asked last, each once."""
+    changed = broker.core.retained_log
+    if changed:
+        broker.core.retained_log = {}
+        for topic in changed:
+            if not topic.startswith(SYSTEM_TOPICS):
+                recorder.record(retained_now(broker, topic))
+
+
+class Wait(Struct):
+    """A grant that waits until `replicas` backups have the state up to `number`."""
+
+    number: int
+    replicas: int
+    due_ns: int
+    granted: Granted
+
+
+class GroupRecorder(StateRecorder):
+    """`replicas` gives how far each backup that is up to date has come."""
+
+    def __init__(self, log: StateLog, *, depth: int, wait_ns: int, replicas: Callable[[], list[int]]) -> None:
+        super().__init__(log)
+        self.recording = False  # a backup repeats what the primary recorded
+        self.unsent: list[Increment] = []
+        self.now_ns = 0
+        self._depth = depth
+        self._wait_ns = wait_ns
+        self._replicas = replicas
+        self._waits: list[Wait] = []
+
+    def record(self, increment: Increment) -> None:
+        if self.recording:
+            self.log.append(increment)
+            self.unsent.append(increment)
 
     def confirm(self, depth: int, granted: Granted) -> bool:
         there = len(self._replicas())

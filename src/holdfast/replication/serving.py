@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.replication.increments import SNAPSHOT_PART, Increment, everything, retained_now
+from holdfast.replication.increments import SNAPSHOT_PART, HeirGone, Increment, everything
 from holdfast.replication.messages import Ask, Drop, Snapshot, State
 from holdfast.replication.peer import Peer
 from holdfast.replication.peers import PeerState
+from holdfast.replication.recording import record_retained
 from holdfast.replication.roles import Role
 from holdfast.replication.views import View, next_number
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 SESSIONS_COPIED_PER_TURN = 50
 SNAPSHOT_BYTES_WAITING_MAX = 262_144
-SYSTEM_TOPICS = b"$SYS/"
 
 
 class Serving:
@@ -142,6 +142,7 @@ class Serving:
 
     def without(self, name: str, now_ns: int) -> None:
         """An heir is gone. The view keeps its number: whoever it was must be able to open a higher one."""
+        self.member.recorder.record(HeirGone(name))
         first = self.member.view.heirs[0] == name
         heirs = tuple(heir for heir in self.member.view.heirs if heir != name)
         self.member.set_view(View(self.member.view.number, self.member.name, heirs), now_ns)
@@ -166,12 +167,7 @@ class Serving:
             self.member.peer_ended(backup, self.member.turned_ns)
 
     def record_retained(self) -> None:
-        changed = self.member.broker.core.retained_log
-        if changed:
-            self.member.broker.core.retained_log = {}
-            for topic in changed:
-                if not topic.startswith(SYSTEM_TOPICS):
-                    self.member.recorder.record(retained_now(self.member.broker, topic))
+        record_retained(self.member.broker, self.member.recorder)
 
     def tell_increments(self) -> None:
         unsent = self.member.recorder.take_unsent()

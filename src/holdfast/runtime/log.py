@@ -14,7 +14,7 @@ _last: dict[tuple[str, str], tuple[float, int]] = {}
 
 def log_event(event: str, details: dict[str, object]) -> None:
     """Repetitions within a second are counted and told with the next line: no client can flood the log."""
-    key = event, str(details.get("reason", ""))
+    key = event, str(details.get("reason", details.get("is", "")))
     now = time.monotonic()
     last, unsaid = _last.get(key, (-REPEAT_S, 0))
     if now - last < REPEAT_S:

@@ -26,7 +26,7 @@ class Membership:
         self.server = server
         self.group = group
         self._tasks: set[asyncio.Task[None]] = set()
-        server.after_step = self._after_step
+        server.after_step.append(self._after_step)
 
     async def start(self) -> None:
         address = self.group.member(self.member.name).peer_address

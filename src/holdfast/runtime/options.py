@@ -14,3 +14,4 @@ class BrokerOptions(Struct, frozen=True):
     coordination: bool = True
     selective: bool = True
     copy_first: bool = False
+    data: str | None = None

@@ -23,6 +23,7 @@ from holdfast.contract.plan import load_admitted
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.replication.group import Switches, load_group
 from holdfast.replication.member import Member
+from holdfast.runtime.keeping import keep
 from holdfast.runtime.log import log_event
 from holdfast.runtime.membership import Membership
 from holdfast.runtime.options import BrokerOptions
@@ -44,6 +45,7 @@ async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractB
     host = make_broker(options, book)
     broker = host.broker if isinstance(host, Member) else host
     server = Server(host, loop)
+    keeper = None if options.data is None else keep(host, options.data, book.limits, server)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -56,6 +58,8 @@ async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractB
     await stop.wait()
     log_event("draining", {"connections": len(broker.connections)})
     await server.close()
+    if keeper is not None:
+        keeper.close()
 
 
 def make_broker(options: BrokerOptions, book: ContractBook) -> Broker | Member:
@@ -107,6 +111,9 @@ def raise_file_limit(connections: int) -> None:
 if __name__ == "__main__":
     try:
         serve(msgspec.json.decode(sys.argv[1], type=BrokerOptions))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         sys.exit(1)

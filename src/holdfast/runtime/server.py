@@ -32,14 +32,14 @@ Opener: TypeAlias = Callable[[Inbox, int], Wire | None]
 class Server:
     """Drives one broker, alone or a member of a group, on one event loop.
 
-    `after_step` is called when a step is over: what a group needs besides sockets hangs on it."""
+    `after_step` are called when a step is over: what groups and journals need besides sockets."""
 
     def __init__(self, broker: Broker | Member, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker
         self.loop = loop
         self.inbox = Inbox(INBOX_BYTES)
         self.poller = Poller(broker, self.inbox)
-        self.after_step: Callable[[], None] = lambda: None
+        self.after_step: list[Callable[[], None]] = []
         self._listeners: list[socket.socket] = []
         self._again = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -84,11 +84,12 @@ class Server:
         more = self.broker.turn(time.monotonic_ns(), time.time_ns())
         self.poller.flush()
         if more or self.broker.core.board.waiting:
-            self._step_again()
-        self.after_step()
+            self.step_soon()
+        for each in self.after_step:
+            each()
         self._plan_alarm()
 
-    def _step_again(self) -> None:
+    def step_soon(self) -> None:
         if not self._again:
             self._again = True
             self.loop.call_soon(self._next_step)

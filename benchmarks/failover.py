@@ -1,0 +1,254 @@
+"""What a subscriber of a topic that tolerates no loss sees of a failover, at 10 Hz, on one clock.
+
+Killed: SIGKILL half a period after a message. Silent: the primary is stopped, or only the link between the
+brokers is cut, at any moment; then it wakes up, or the link is healed, and the stale primary must step down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+import uvloop
+
+from holdfast import connect
+from holdfast.contract.file import load_contracts
+from holdfast.contract.model import Contract
+from holdfast.mqtt.conventions import ViewNote
+
+from .ahead import go_ahead
+from .group import FRAME, Group, Settings, ask_view, running_group
+from .latency import run_in_real_time
+from .measure import Cue, alone, aside
+from .mix import BODY, STOP_POLL_S, watch_redirects
+from .report import Outcome, Table, Verdict
+from .stage import Run
+
+CATEGORY = "2"
+PERIOD_NS = 100_000_000
+QUIET_S = 0.3
+BEGIN_S = 1.5
+P50_MS_MAX = 2.0
+WORST_MS_MAX = 10.0
+
+
+@dataclass
+class Seen:
+    """What the steady topic's publisher and subscriber saw, in nanoseconds of the monotonic clock."""
+
+    made: dict[int, int] = field(default_factory=dict)
+    arrived: dict[int, int] = field(default_factory=dict)
+    publisher_moves: list[int] = field(default_factory=list)
+    subscriber_moves: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Failover:
+    """One fault: the first message after it, and when both clients were served by the new primary."""
+
+    at_ns: int
+    first_latency_ms: float
+    worst_latency_ms: float
+    excess_ms: float
+    moved_ms: float
+    lost: int
+
+
+def steady(cue: Cue, addresses: list[str], begin_ns: int, contract: Contract) -> Seen:
+    """Publishes one topic at its period from `begin_ns` on, and receives it, until told to stop."""
+    run_in_real_time()
+    topic = contract.topics[0].replace("+", "steady")
+
+    async def work() -> Seen:
+        seen, number = Seen(), 0
+        async with (
+            await connect(*addresses, client_id="steady-publisher") as publisher,
+            await connect(*addresses, client_id="steady-subscriber") as subscriber,
+        ):
+            publisher.declare(contract)
+            seen.publisher_moves = watch_redirects(publisher)
+            seen.subscriber_moves = watch_redirects(subscriber)
+            await subscriber.subscribe(topic, qos=1)
+
+            async def receive() -> None:
+                async for message in subscriber:
+                    seen.arrived.setdefault(BODY.unpack(message.payload)[0], time.monotonic_ns())
+
+            receiving = asyncio.create_task(receive())
+            cue.ready()
+            while not cue.stopped():
+                due_ns = begin_ns + number * PERIOD_NS
+                await asyncio.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
+                seen.made[number] = time.monotonic_ns()
+                await publisher.publish(topic, BODY.pack(number, seen.made[number]))
+                number += 1
+            await asyncio.sleep(10 * STOP_POLL_S)
+        await receiving
+        return seen
+
+    return uvloop.run(work())
+
+
+def sleep_until_phase(begin_ns: int, phase: float) -> None:
+    """Until that part of a period has passed since a publication."""
+    since = (time.monotonic_ns() - begin_ns) % PERIOD_NS
+    wait_ns = int(phase * PERIOD_NS) - since
+    time.sleep((wait_ns if wait_ns > 0 else wait_ns + PERIOD_NS) / 1e9)
+
+
+def judge(seen: Seen, at_ns: int) -> Failover:
+    """What the fault at that time did to the messages made from a period before to five after it."""
+    around = [
+        number
+        for number, made in seen.made.items()
+        if at_ns - PERIOD_NS <= made < at_ns + 5 * PERIOD_NS
+    ]
+    came = [number for number in around if number in seen.arrived]
+    latencies = {number: (seen.arrived[number] - seen.made[number]) / 1e6 for number in came}
+    first = next(number for number in came if seen.made[number] >= at_ns)
+    gaps = [
+        seen.arrived[later] - seen.arrived[earlier] for earlier, later in zip(came, came[1:], strict=False)
+    ]
+    moved = max(
+        next((each for each in moves if each >= at_ns), at_ns + 10**12)
+        for moves in (seen.publisher_moves, seen.subscriber_moves)
+    )
+    return Failover(
+        at_ns,
+        latencies[first],
+        max(latencies.values()),
+        (max(gaps) - PERIOD_NS) / 1e6,
+        (moved - at_ns) / 1e6,
+        len(around) - len(came),
+    )
+
+
+def killed(group: Group, note: ViewNote, begin_ns: int, _rng: random.Random) -> int:
+    sleep_until_phase(begin_ns, 0.5)
+    at_ns = group.kill(note.teller)
+    time.sleep(QUIET_S)
+    group.start(note.teller)
+    return at_ns
+
+
+def stopped(group: Group, note: ViewNote, begin_ns: int, rng: random.Random) -> int:
+    sleep_until_phase(begin_ns, rng.random())
+    at_ns = group.signal(note.teller, signal.SIGSTOP)
+    time.sleep(2 * QUIET_S)
+    group.signal(note.teller, signal.SIGCONT)
+    await_stepped_down(group, note)
+    return at_ns
+
+
+def cut(group: Group, note: ViewNote, begin_ns: int, rng: random.Random) -> int:
+    sleep_until_phase(begin_ns, rng.random())
+    (relay,) = group.relays.values()
+    at_ns = time.monotonic_ns()
+    relay.tell("cut")
+    time.sleep(2 * QUIET_S)
+    relay.tell("heal")
+    await_stepped_down(group, note)
+    return at_ns
+
+
+def await_stepped_down(group: Group, note: ViewNote) -> None:
+    port = group.members[note.teller].port
+
+    def follows() -> bool:
+        told = ask_view(port)
+        return told is not None and not told.from_primary and told.number > note.number
+
+    group.await_state(follows, f"{note.teller} stepping down")
+
+
+Fault = Callable[[Group, ViewNote, int, random.Random], int]
+
+
+def faults(fault: Fault, count: int, settings: Settings) -> list[Failover]:
+    """So many faults of one kind, the group whole again before each."""
+    contract = next(each for each in load_contracts(FRAME).contracts if each.name == CATEGORY)
+    rng = random.Random(1)
+    with running_group(2, FRAME, settings) as group:
+        begin_ns = time.monotonic_ns() + int(BEGIN_S * 1e9)
+        with aside(steady, group.addresses, begin_ns, contract) as watching:
+            watching.await_ready()
+            time.sleep(max(0.0, (begin_ns - time.monotonic_ns()) / 1e9) + QUIET_S)
+            times = []
+            for _ in range(count):
+                note = group.await_protected()
+                time.sleep(QUIET_S)
+                times.append(fault(group, note, begin_ns, rng))
+            group.await_protected()
+            time.sleep(2 * QUIET_S)
+            seen: Seen = watching.finish()
+    return [judge(seen, at_ns) for at_ns in times]
+
+
+def failover(run: Run) -> Outcome:
+    ahead = alone(go_ahead)
+    often, seldom = (5, 3) if run.quick else (100, 20)
+    results = {
+        "SIGKILL": faults(killed, often, Settings(ahead=ahead)),
+        "SIGSTOP": faults(stopped, seldom, Settings(ahead=ahead)),
+        "cut link": faults(cut, seldom, Settings(ahead=ahead, relayed=True)),
+    }
+    x_ms = load_contracts(FRAME).deployment.failover_ns / 1e6
+    return Outcome(
+        [_table(results, ahead)],
+        [_verdict_killed(results["SIGKILL"]), *(_verdict_silent(kind, results[kind], x_ms) for kind in ("SIGSTOP", "cut link"))],
+        {kind: [asdict(each) for each in found] for kind, found in results.items()},
+    )
+
+
+def _centre(found: list[Failover], which: str) -> tuple[float, float]:
+    values = [getattr(each, which) for each in found]
+    return statistics.median(values), max(values)
+
+
+def _table(results: dict[str, list[Failover]], ahead: bool) -> Table:
+    names = ("first_latency_ms", "worst_latency_ms", "excess_ms", "moved_ms")
+    rows = []
+    for kind, found in results.items():
+        cells = ("{:.2f} / {:.2f}".format(*_centre(found, name)) for name in names)
+        rows.append((kind, str(len(found)), *cells, str(sum(each.lost for each in found))))
+    columns = (
+        *("", "times", "first message ms", "latest around it ms", "gap over the period ms"),
+        *("both clients moved ms", "lost"),
+    )
+    notes = (
+        "p50 / max; one topic at 10 Hz with L = 0 and N = 1, replicated; the first message made after the fault",
+        "SIGKILL: 50 ms after a message; SIGSTOP and the cut: at any moment, silence = 30 ms, x = 50 ms",
+        f"brokers {'ahead of other work' if ahead else 'as usual'}, the client process in real time if permitted",
+    )
+    return Table("failover: what a subscriber sees", columns, rows, notes)
+
+
+def _verdict_killed(found: list[Failover]) -> Verdict:
+    middle, worst = _centre(found, "first_latency_ms")
+    moved, moved_worst = _centre(found, "moved_ms")
+    lost = sum(each.lost for each in found)
+    return Verdict(
+        f"failover gap at an L = 0 topic, 10 Hz, SIGKILL between messages, {len(found)} crashes",
+        f"p50 under {P50_MS_MAX:g} ms, max under {WORST_MS_MAX:g} ms",
+        f"p50 {middle:.2f} ms, max {worst:.2f} ms, {lost} lost; clients moved in {moved:.2f} (max {moved_worst:.2f}) ms",
+        middle < P50_MS_MAX and worst < WORST_MS_MAX and lost == 0,
+    )
+
+
+def _verdict_silent(kind: str, found: list[Failover], x_ms: float) -> Verdict:
+    middle, worst = _centre(found, "worst_latency_ms")
+    moved, moved_worst = _centre(found, "moved_ms")
+    lost = sum(each.lost for each in found)
+    return Verdict(
+        f"the same by silence: {kind}, {len(found)} times",
+        f"under the configured x ({x_ms:g} ms)",
+        f"latest message p50 {middle:.1f} ms, max {worst:.1f} ms, {lost} lost; "
+        f"clients moved in {moved:.1f} (max {moved_worst:.1f}) ms",
+        max(worst, moved_worst) < x_ms and lost == 0,
+    )
+

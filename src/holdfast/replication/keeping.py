@@ -1,0 +1,310 @@
+"""Decides what goes into the journal, and what may happen once it is there. Pure: a driver appends and syncs.
+
+    take()              what to append now, in order        accepted(entry, number)   the journal took it
+    durable(number)     all up to there is safe             refused(why)              it took nothing
+    prune_before        what may go                         try_again()               it may take more
+
+Laws:
+- a durable message that its publisher awaits an answer for is safe here before the answer goes out
+- a journal that takes nothing costs durable messages their acceptance, and nothing else: the broker goes on,
+  says so once, and writes a snapshot before it promises anything again
+- a snapshot is written between messages, in bounded pieces, one at most in each turn
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from holdfast.broker.broker import Broker, Event
+from holdfast.replication.buffer import BackupBuffer
+from holdfast.replication.increments import Increment, Jumped, Renamed, StateLog, everything
+from holdfast.replication.member import NUMBERS_SKIPPED, Member
+from holdfast.replication.memory import (
+    PART_BYTES,
+    Entry,
+    Kind,
+    Message,
+    Read,
+    Recollection,
+    begin_entry,
+    check_owner,
+    done_entry,
+    highest_entry,
+    message_entry,
+    part_entry,
+    parts_of,
+    state_entries,
+)
+from holdfast.replication.recording import StateRecorder, record_retained
+
+SNAPSHOT_PIECE = 100  # increments or messages, unless so many are too large
+GROWTH_BYTES = 64 * 2**20  # what may follow a snapshot before the next one, if that is not smaller
+NUMBERS_UNTOLD = NUMBERS_SKIPPED // 4  # publications between two records of their number
+VIEWS_UNTOLD = 64  # views that may have been opened before a crash without reaching the disk
+
+
+class Health(Enum):
+    KEEPING = "keeping"
+    FAILED = "failed"
+    HEALING = "healing"  # a snapshot is on its way to a journal that took nothing for a while
+
+
+class Keeping:
+    """`view` gives the highest view known, `whole` whether the clients' state is complete; `record` records
+    what changed without being told, `confirm` tells a primary that the journal has its copies."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        log: StateLog,
+        buffer: BackupBuffer,
+        *,
+        owner: str = "",
+        event: Event,
+        view: Callable[[], int] = lambda: 0,
+        whole: Callable[[], bool] = lambda: True,
+        record: Callable[[], None] = lambda: None,
+        confirm: Callable[[], None] = lambda: None,
+        growth_bytes: int = GROWTH_BYTES,
+    ) -> None:
+        self.broker = broker
+        self.log = log
+        self.buffer = buffer
+        self.health = Health.KEEPING
+        self.prune_before: int | None = None
+        self.undone: dict[int, Message] = {}
+        self.snapshots = 0
+        self._owner = owner
+        self._event = event
+        self._view = view
+        self._whole = whole
+        self._record = record
+        self._confirm = confirm
+        self._growth_bytes = growth_bytes
+        self._tap: list[Increment | Renamed | Jumped] = []
+        self._told_view = self._told_published = 0
+        self._awaiting: deque[tuple[int, int]] = deque()  # (record, publication) of messages on their way
+        self._snapshot: Iterator[list[Entry]] | None = None
+        self._wanted = False
+        self._begin = self._end = 0  # records of the snapshot that is on its way
+        self._bytes_since = self._bytes_last = 0
+
+    def start(self, recalled: Recollection) -> None:
+        """From here on everything is written down, a snapshot of what was recalled first."""
+        self.undone = dict(recalled.undone)
+        self._epoch, self._number = self.log.epoch, self.log.number
+        self.log.tap = self._tap
+        self.broker.core.durable_log = []
+        self.broker.core.board.done_log = []
+        self._wanted = True
+
+    # What to write
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a piece of a snapshot could be taken now."""
+        return self.health is not Health.FAILED and (
+            self._snapshot is not None or (self._wanted and self._whole())
+        )
+
+    def take(self, room: bool = True) -> list[Entry]:
+        """What happened since the last time, and a piece of a snapshot if there is `room` for one."""
+        self._record()
+        entries = [*self._state(), *self._messages()]
+        if self.health is Health.FAILED:
+            return []
+        view, published = self._view(), self.broker.core.number
+        if view > self._told_view or published > self._told_published + NUMBERS_UNTOLD:
+            self._told_view, self._told_published = view, published
+            entries.append(highest_entry(view, published))
+        if self._bytes_since > max(self._growth_bytes, self._bytes_last) and self._snapshot is None:
+            self._wanted = True
+        if room and self.waiting:
+            entries += self._piece()
+        return entries
+
+    def _state(self) -> list[Entry]:
+        if not self._tap:
+            return []
+        happened, self.log.tap = self._tap, []
+        self._tap = self.log.tap
+        entries = list(state_entries(self._epoch, self._number, happened))
+        self._epoch, self._number = self.log.epoch, self.log.number
+        if any(isinstance(told, Jumped) for told in happened):
+            self._snapshot, self._wanted = None, True
+        return entries
+
+    def _messages(self) -> list[Entry]:
+        core = self.broker.core
+        entries = []
+        if core.durable_log:
+            messages, core.durable_log = core.durable_log, []
+            for message in messages:
+                self.undone[message[0]] = message
+                entries.append(message_entry(message))
+        if core.board.done_log:
+            done, core.board.done_log = core.board.done_log, []
+            known = [number for number in done if self.undone.pop(number, None) is not None]
+            if known:
+                entries.append(done_entry(known))
+        return entries
+
+    # Snapshots
+
+    def _piece(self) -> list[Entry]:
+        if self._snapshot is None:
+            self._wanted = False
+            self._snapshot = self._everything()
+        piece = next(self._snapshot)
+        if piece[-1].kind is Kind.SNAPSHOT_END:
+            self._snapshot = None
+        return piece
+
+    def _everything(self) -> Iterator[list[Entry]]:
+        """Pieces of a snapshot. Each is read when it is asked for, behind what had happened by then."""
+        view, published = self._view(), self.broker.core.number
+        self._told_view, self._told_published = view, published
+        begin = begin_entry(self._owner, self._epoch, self._number, view, published)
+        yield [Entry(Kind.JUMPED, b""), begin] if self.health is Health.HEALING else [begin]
+        piece: list[Entry] = []
+        size = 0
+        for number in sorted(self.undone):
+            if number not in self.undone:
+                continue
+            piece.append(message_entry(self.undone[number]))
+            size += len(piece[-1].body)
+            if len(piece) >= SNAPSHOT_PIECE or size >= PART_BYTES:
+                yield piece
+                piece, size = [], 0
+        if piece:
+            yield piece
+        for part in parts_of(everything(self.broker), SNAPSHOT_PIECE):
+            yield [part_entry(part)]
+        yield [Entry(Kind.SNAPSHOT_END, b"")]
+
+    # What the journal says
+
+    def accepted(self, entry: Entry, number: int) -> None:
+        self._bytes_since += len(entry.body)
+        match entry.kind:
+            case Kind.MESSAGE:
+                self._awaiting.append((number, entry.number))
+            case Kind.SNAPSHOT_BEGIN:
+                self._begin, self._end = number, 0
+                self._bytes_since = 0
+            case Kind.SNAPSHOT_END:
+                self._end = number
+                self._bytes_last, self._bytes_since = self._bytes_since, 0
+
+    def durable(self, number: int) -> None:
+        """The journal holds every record up to that one."""
+        numbers = []
+        while self._awaiting and self._awaiting[0][0] <= number:
+            numbers.append(self._awaiting.popleft()[1])
+        if self._end and self._end <= number:
+            self._end = 0
+            self.prune_before = self._begin
+            self.snapshots += 1
+            if self.health is Health.HEALING:
+                self._healed()
+        if numbers and self.health is Health.KEEPING:
+            self.broker.core.journal_has(max(numbers))
+            self.buffer.journaled(numbers)
+            self._confirm()
+
+    def refused(self, why: str) -> None:
+        """The journal takes nothing: durable messages are refused from now on, all else goes on."""
+        before, self.health = self.health, Health.FAILED
+        self._snapshot, self._wanted = None, False
+        self._end = 0
+        if before is not Health.KEEPING:
+            return
+        self.broker.core.journal_refuses = True
+        self.buffer.unjournal()
+        self._confirm()
+        self._event("journal failed", {"why": why})
+
+    def try_again(self) -> None:
+        """The journal may take something again: a snapshot shows."""
+        if self.health is Health.FAILED:
+            self.health = Health.HEALING
+            self._wanted = True
+
+    def _healed(self) -> None:
+        self.health = Health.KEEPING
+        self.broker.core.journal_refuses = False
+        self.broker.core.journal_has(self.broker.core.number)
+        self._event("journal recovered", {"undone": len(self.undone)})
+
+
+def keep_member(
+    member: Member, read: Read, directory: str, now_ns: int, growth_bytes: int = GROWTH_BYTES
+) -> Keeping:
+    """A member begins with what its journal holds. Following a primary it lets go of the messages; taking
+    over it dispatches them."""
+    owner = f"{member.group.name}/{member.name}"
+    keeping = Keeping(
+        member.broker,
+        member.log,
+        member.buffer,
+        owner=owner,
+        event=member.event,
+        view=lambda: member.view_max,
+        whole=lambda: not member.following.partial,
+        confirm=member.confirm,
+        growth_bytes=growth_bytes,
+    )
+    recalled = _recall(keeping, read, directory, owner, now_ns)
+    member.view_max = recalled.view
+    member.used_max = recalled.view + VIEWS_UNTOLD if recalled.records else 0
+    member.core.number_from(recalled.published)
+    keeping.start(recalled)
+    return keeping
+
+
+def keep_alone(
+    broker: Broker, read: Read, directory: str, now_ns: int, growth_bytes: int = GROWTH_BYTES
+) -> Keeping:
+    """A broker that stands alone goes on where its journal ends: what was undone is dispatched now."""
+    log = StateLog(0)
+    limits = broker.limits
+    buffer = BackupBuffer(
+        broker.core,
+        per_topic_max=limits.copies_per_topic_max,
+        messages_max=limits.buffer_messages_max,
+        bytes_max=limits.buffer_bytes_max,
+    )
+    recorder = StateRecorder(log)
+    keeping = Keeping(
+        broker,
+        log,
+        buffer,
+        event=broker.event,
+        record=lambda: record_retained(broker, recorder),
+        growth_bytes=growth_bytes,
+    )
+    recalled = _recall(keeping, read, directory, "", now_ns)
+    keeping.start(recalled)
+    broker.recorder = recorder
+    broker.core.retained_log = {}
+    broker.core.number_from(recalled.published + NUMBERS_SKIPPED)
+    buffer.recover({session.serial: session for session in broker.clients.sessions.values()})
+    broker.clients.all_away(now_ns, 0)
+    return keeping
+
+
+def _recall(keeping: Keeping, read: Read, directory: str, owner: str, now_ns: int) -> Recollection:
+    recalled = Recollection(keeping.broker, keeping.log, now_ns)
+    recalled.replay(read)
+    check_owner(directory, recalled.owner, owner)
+    kept = sum(keeping.buffer.restore(*recalled.undone[number]) for number in sorted(recalled.undone))
+    if recalled.records:
+        counts = {
+            "records": recalled.records,
+            "sessions": len(keeping.broker.clients.sessions),
+            "undone": len(recalled.undone),
+        }
+        keeping.broker.event("recalled", {**counts, "too_many": len(recalled.undone) - kept})
+    return recalled

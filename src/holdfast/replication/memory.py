@@ -1,0 +1,245 @@
+"""What a broker writes down so that its clients' state and its durable messages outlive every broker.
+
+Laws:
+- replay begins at the last complete snapshot, and takes what follows in its order
+- what a jump separates from its snapshot is not taken: the state is then an older one, but a true one
+- a message is undone from its record to its mark, however often it was written down
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from holdfast.broker.broker import Broker
+from holdfast.errors import ConfigError, Problem, Unavailable
+from holdfast.replication.increments import Increment, Jumped, Renamed, StateLog, SubscriptionNow, apply
+
+PART_BYTES = 65_536  # increments that go into one record together, unless one alone is larger
+
+
+class Kind(IntEnum):
+    INCREMENTS = 1
+    RENAMED = 2
+    JUMPED = 3
+    MESSAGE = 4
+    DONE = 5
+    HIGHEST = 6
+    SNAPSHOT_BEGIN = 7
+    SNAPSHOT_PART = 8
+    SNAPSHOT_END = 9
+
+
+# number, created, QoS, RETAIN, serial of its publisher's session, topic, properties, payload
+Message: TypeAlias = tuple[int, int, int, int, int, bytes, bytes, bytes]
+# Durable records from a number on, of some kinds, as (number, kind, body).
+Read: TypeAlias = Callable[[int | None, Collection[int] | None], Iterable[tuple[int, int, bytes]]]
+
+
+class Increments(msgspec.Struct, array_like=True, frozen=True):
+    """The first of them has that number."""
+
+    epoch: int
+    first: int
+    increments: list[Increment]
+
+
+class Highest(msgspec.Struct, array_like=True, frozen=True):
+    """The highest view that was heard of, and the highest publication number given."""
+
+    view: int
+    published: int
+
+
+class Begin(msgspec.Struct, array_like=True, frozen=True):
+    """A snapshot of the state (epoch, number) follows, among whatever happens meanwhile."""
+
+    owner: str
+    epoch: int
+    number: int
+    view: int
+    published: int
+
+
+class Entry(NamedTuple):
+    """One record for the journal. `number` is a message's own."""
+
+    kind: Kind
+    body: bytes
+    number: int = 0
+
+    @property
+    def of_snapshot(self) -> bool:
+        return self.kind in (Kind.SNAPSHOT_BEGIN, Kind.SNAPSHOT_PART, Kind.SNAPSHOT_END)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_increments = msgspec.msgpack.Decoder(Increments)
+_part = msgspec.msgpack.Decoder(list[Increment])
+_renamed = msgspec.msgpack.Decoder(Renamed)
+_highest = msgspec.msgpack.Decoder(Highest)
+_begin = msgspec.msgpack.Decoder(Begin)
+_message = msgspec.msgpack.Decoder(Message)
+
+
+def parts_of(increments: Iterable[Increment], count_max: int | None = None) -> Iterator[list[msgspec.Raw]]:
+    """The increments, encoded, in groups of a bounded size; a group is read when it is asked for."""
+    part: list[msgspec.Raw] = []
+    size = 0
+    for increment in increments:
+        encoded = _encode(increment)
+        part.append(msgspec.Raw(encoded))
+        size += len(encoded)
+        if size >= PART_BYTES or len(part) == count_max:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def state_entries(
+    epoch: int, number: int, happened: Sequence[Increment | Renamed | Jumped]
+) -> Iterator[Entry]:
+    """What a log's tap told, after it had come to (epoch, number)."""
+    at = 0
+    while at < len(happened):
+        told = happened[at]
+        if isinstance(told, Renamed):
+            epoch = told.epoch
+            yield Entry(Kind.RENAMED, _encode(told))
+            at += 1
+        elif isinstance(told, Jumped):
+            epoch, number = told.epoch, told.number
+            yield Entry(Kind.JUMPED, b"")
+            at += 1
+        else:
+            end = at
+            while end < len(happened) and not isinstance(happened[end], Renamed | Jumped):
+                end += 1
+            plain: Sequence[Any] = happened[at:end]
+            for part in parts_of(plain):
+                yield Entry(Kind.INCREMENTS, _encode((epoch, number + 1, part)))
+                number += len(part)
+            at = end
+
+
+def message_entry(message: Message) -> Entry:
+    return Entry(Kind.MESSAGE, _encode(message), message[0])
+
+
+def done_entry(numbers: list[int]) -> Entry:
+    return Entry(Kind.DONE, array("Q", numbers).tobytes())
+
+
+def highest_entry(view: int, published: int) -> Entry:
+    return Entry(Kind.HIGHEST, _encode(Highest(view, published)))
+
+
+def begin_entry(owner: str, epoch: int, number: int, view: int, published: int) -> Entry:
+    return Entry(Kind.SNAPSHOT_BEGIN, _encode(Begin(owner, epoch, number, view, published)))
+
+
+def part_entry(part: list[msgspec.Raw]) -> Entry:
+    return Entry(Kind.SNAPSHOT_PART, _encode(part))
+
+
+class Recollection:
+    """Replays a journal into a broker that knows nothing yet."""
+
+    def __init__(self, broker: Broker, log: StateLog, now_ns: int) -> None:
+        self.view = 0
+        self.published = 0
+        self.undone: dict[int, Message] = {}
+        self.owner = ""
+        self.records = 0
+        self._broker = broker
+        self._log = log
+        self._now_ns = now_ns
+        self._epoch = self._number = 0
+        self._lost = False  # the state of what follows cannot be known
+
+    def replay(self, read: Read) -> None:
+        start = find_start(read)
+        if start is None:
+            return
+        for number, kind, body in read(start, None):
+            try:
+                self._take(number == start, kind, body)
+            except (msgspec.MsgspecError, ValueError) as error:
+                raise Unavailable(
+                    f"record {number} of the journal is not what this version of Holdfast writes ({error}): "
+                    "use the Holdfast that wrote it, or another directory"
+                ) from error
+            self.records += 1
+        self._log.become(self._epoch, self._number)
+
+    def _take(self, first: bool, kind: int, body: bytes) -> None:
+        match kind:
+            case Kind.SNAPSHOT_BEGIN if first:
+                begin = _begin.decode(body)
+                self.owner, self._epoch, self._number = begin.owner, begin.epoch, begin.number
+                self._heard(begin.view, begin.published)
+            case Kind.INCREMENTS:
+                self._increments(_increments.decode(body))
+            case Kind.SNAPSHOT_PART:
+                self._apply(_part.decode(body))
+            case Kind.RENAMED:
+                if not self._lost:
+                    self._epoch = _renamed.decode(body).epoch
+            case Kind.JUMPED:
+                self._lost = True
+            case Kind.MESSAGE:
+                message = _message.decode(body)
+                self.undone[message[0]] = message
+                self._heard(0, message[0])
+            case Kind.DONE:
+                for number in array("Q", body):
+                    self.undone.pop(number, None)
+            case Kind.HIGHEST:
+                highest = _highest.decode(body)
+                self._heard(highest.view, highest.published)
+
+    def _increments(self, found: Increments) -> None:
+        if self._lost:
+            return
+        if (found.epoch, found.first) != (self._epoch, self._number + 1):
+            self._lost = True
+            return
+        self._apply(found.increments)
+        self._number += len(found.increments)
+
+    def _apply(self, increments: list[Increment]) -> None:
+        if self._lost:
+            return
+        for increment in increments:
+            apply(self._broker, increment, self._now_ns)
+            if isinstance(increment, SubscriptionNow):
+                self._heard(0, increment.since)
+
+    def _heard(self, view: int, published: int) -> None:
+        self.view = max(self.view, view)
+        self.published = max(self.published, published)
+
+
+def find_start(read: Read) -> int | None:
+    """Where the last complete snapshot begins; None before there is one."""
+    start = begun = None
+    for number, kind, _ in read(None, (Kind.SNAPSHOT_BEGIN, Kind.SNAPSHOT_END)):
+        if kind == Kind.SNAPSHOT_BEGIN:
+            begun = number
+        else:
+            start = begun
+    return start
+
+
+def check_owner(directory: str, found: str, owner: str) -> None:
+    """A journal is one broker's. What a broker that stood alone wrote may go into a group."""
+    if found not in ("", owner):
+        this = f"member {owner}" if owner else "a broker without a group"
+        raise ConfigError(
+            "--data", [Problem("", f"{directory} is the journal of member {found}, and this is {this}")]
+        )

@@ -1,0 +1,127 @@
+"""Keeps a broker's journal: appends what the pure part decides, syncs in a thread, tells what is safe.
+
+Laws:
+- the event loop never waits for the disk, except when the process ends
+- a journal that failed is tried again every RETRY_S, for as long as the broker runs
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from holdfast.broker.broker import Broker
+from holdfast.config import Limits
+from holdfast.errors import ConfigError, Problem, Unavailable
+from holdfast.journal import Bounds, Committer, Journal, NotAccepted, Record, State
+from holdfast.replication.keeping import Health, Keeping, keep_alone, keep_member
+from holdfast.replication.member import Member
+from holdfast.runtime.server import Server
+
+RETRY_S = 0.5
+SNAPSHOT_WAITING_BYTES_MAX = 2**20  # a snapshot goes on when less than this waits for the disk
+
+
+class Keeper:
+    def __init__(self, keeping: Keeping, journal: Journal, server: Server) -> None:
+        self.keeping = keeping
+        self.journal = journal
+        self.server = server
+        self.committer = Committer(
+            journal,
+            call=server.loop.call_soon_threadsafe,
+            durable=self._durable,
+            failed=self._failed,
+        )
+        self._retry: asyncio.TimerHandle | None = None
+        server.after_step.append(self._after_step)
+
+    def _after_step(self) -> None:
+        room = self.journal.waiting_bytes < SNAPSHOT_WAITING_BYTES_MAX
+        for entry in self.keeping.take(room):
+            try:
+                number = self.journal.append(
+                    entry.kind,
+                    entry.body,
+                    use_reserve=self.keeping.health is Health.HEALING or entry.of_snapshot,
+                )
+            except NotAccepted as error:
+                self._failed(str(error))
+                break
+            self.keeping.accepted(entry, number)
+        self.committer.flush()
+        if room and self.keeping.waiting:
+            self.server.step_soon()
+
+    def _durable(self, number: int) -> None:
+        self.keeping.durable(number)
+        if self.keeping.prune_before is not None:
+            self.committer.prune(self.keeping.prune_before)
+            self.keeping.prune_before = None
+        self.server.step_soon()
+
+    def _failed(self, why: str) -> None:
+        self.keeping.refused(why)
+        if self._retry is None:
+            self._retry = self.server.loop.call_later(RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        if self.journal.state is State.FAILED:
+            self.committer.recover()
+            self._retry = self.server.loop.call_later(RETRY_S, self._try_again)
+        elif self.keeping.health is Health.FAILED:
+            self.keeping.try_again()
+            self.server.step_soon()
+
+    def close(self) -> None:
+        """All that happened is on disk when this returns, if the disk takes it."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._after_step()
+        self.committer.close()
+
+
+def keep(host: Broker | Member, directory: str, limits: Limits, server: Server) -> Keeper:
+    """Opens the journal in a directory, makes the broker what it says, and keeps it from now on."""
+    try:
+        journal = Journal.open(Path(directory), bounds_for(limits))
+    except Unavailable as error:
+        raise ConfigError("--data", [Problem("", str(error))]) from error
+    try:
+        keeping = recall(host, journal, directory)
+    except BaseException as error:
+        journal.close()
+        if isinstance(error, Unavailable):
+            raise ConfigError("--data", [Problem("", str(error))]) from error
+        raise
+    return Keeper(keeping, journal, server)
+
+
+def recall(host: Broker | Member, journal: Journal, directory: str) -> Keeping:
+    def read(start: int | None, kinds: Collection[int] | None) -> Iterator[Record]:
+        return journal.replay(start, kinds)
+
+    broker = host.broker if isinstance(host, Member) else host
+    now_ns = time.monotonic_ns()
+    broker.core.board.now_ns, broker.core.wall_ns = now_ns, time.time_ns()
+    if journal.cut is not None:
+        cut = journal.cut
+        broker.event("journal cut", {"file": cut.file, "at": cut.offset, "bytes": cut.bytes, "why": cut.why})
+    if isinstance(host, Member):
+        return keep_member(host, read, directory, now_ns)
+    return keep_alone(host, read, directory, now_ns)
+
+
+def bounds_for(limits: Limits) -> Bounds:
+    """The largest message fits into a file, and everything that limits allow fits twice."""
+    least = Bounds()
+    segment = max(least.segment_bytes, 2 * limits.packet_bytes_max)
+    everything = limits.retained_bytes_max + limits.buffer_bytes_max
+    return Bounds(
+        segment_bytes=segment,
+        bytes_max=max(least.bytes_max, 8 * segment, 4 * everything),
+        waiting_bytes_max=max(least.waiting_bytes_max, 2 * segment),
+    )

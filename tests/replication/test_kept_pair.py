@@ -1,0 +1,215 @@
+"""A pair whose members keep journals, in made-up time: all die, all come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.broker.bench import book, contract
+from tests.replication.notebook import Notebook
+from tests.replication.pair import MS, Client, Group
+
+from holdfast.config import Limits
+from holdfast.contract.model import ContractBook
+from holdfast.mqtt.packets import Disconnect, Puback, Publish
+from holdfast.replication.keeping import Health, Keeping, keep_member
+from holdfast.replication.member import Member
+from holdfast.replication.roles import Role
+
+JOIN_NS = 1_000 * MS
+
+
+class KeptGroup(Group):
+    """Every member has a notebook that outlives it. `unsynced` members write, and sync nothing."""
+
+    def __init__(self, size: int = 2, **more: Any) -> None:
+        self.notebooks: dict[str, Notebook] = {}
+        self.keepings: dict[str, Keeping] = {}
+        self.unsynced: set[str] = set()
+        super().__init__(size, kept_contracts(), **more)
+
+    def start(self, name: str, contract_book: ContractBook | None = None) -> Member:
+        member = super().start(name, contract_book)
+        member.core.board.now_ns, member.core.wall_ns = self.now_ns, self.wall_ns
+        notebook = self.notebooks.setdefault(name, Notebook())
+        self.keepings[name] = keep_member(member, notebook.read, name, self.now_ns)
+        return member
+
+    def turn(self) -> bool:
+        more = super().turn()
+        for name, member in self.members.items():
+            if name in self.stalled:
+                continue
+            self.notebooks[name].write(self.keepings[name])
+            if name not in self.unsynced:
+                self.notebooks[name].sync(self.keepings[name])
+            more |= self.keepings[name].waiting or member.core.board.waiting
+        return more
+
+    def crash(self, name: str) -> None:
+        self.notebooks[name].crash()
+        super().crash(name)
+
+    def crash_all(self) -> None:
+        for name in list(self.members):
+            self.notebooks[name].crash()
+        self.members.clear()
+        self.wires.clear()
+        self.owner.clear()
+        self.clients.clear()
+
+
+def kept_contracts() -> ContractBook:
+    return book(
+        contract("kept", "kept/+", "100ms", 0, durable="true"),
+        contract("loose", "loose/+", "100ms", 3),
+        limits=Limits(state_log_max=5),
+    )
+
+
+def payloads(client: Client) -> list[bytes]:
+    return [message.payload for message in client.messages()]
+
+
+def acks(client: Client) -> list[int]:
+    return [packet.packet_id for packet in client.take() if isinstance(packet, Puback)]
+
+
+def with_messages_undone(group: KeptGroup) -> None:
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("+/+", qos=1)
+    subscriber.say(Disconnect())
+    publisher.say(Publish(topic="loose/r", payload=b"retained", retain=True))
+    publisher.publish("kept/1", b"one", qos=1, packet_id=1)
+    publisher.publish("kept/1", b"two", qos=1, packet_id=2)
+    group.pass_time(5 * MS)
+    assert acks(publisher) == [1, 2]
+
+
+def test_when_all_died_everything_is_there_in_a_higher_view() -> None:
+    group = KeptGroup()
+    with_messages_undone(group)
+    view = group.primary.view.number
+    group.crash_all()
+    group.start("a")
+    group.start("b")
+    group.pass_time(50 * MS)
+    assert group.primary.view.number > view
+    assert group.primary.view.heirs
+    again = group.client("s")
+    group.run()
+    assert payloads(again) == [b"one", b"two"]
+    for member in group.members.values():
+        retained = member.core.retained_message(b"loose/r")
+        assert retained is not None
+        assert retained[-1] == b"retained"
+        assert "+/+" in member.broker.clients.sessions["s"].subscriptions
+
+
+def test_either_member_alone_brings_everything_back() -> None:
+    for survivor in ("a", "b"):
+        group = KeptGroup()
+        with_messages_undone(group)
+        group.crash_all()
+        group.start(survivor)
+        group.pass_time(JOIN_NS + 50 * MS)
+        assert group.primary.name == survivor
+        assert payloads(group.client("s")) == [b"one", b"two"]
+
+
+def test_a_durable_message_is_not_acknowledged_before_both_disks_have_it() -> None:
+    for slow in ("a", "b"):
+        group = KeptGroup()
+        subscriber, publisher = group.client("s"), group.client("p")
+        subscriber.subscribe("+/+", qos=1)
+        subscriber.say(Disconnect())
+        group.unsynced.add(slow)
+        publisher.publish("kept/1", b"x", qos=1, packet_id=1)
+        group.pass_time(20 * MS)
+        assert acks(publisher) == []
+        group.unsynced.clear()
+        group.pass_time(1 * MS)
+        assert acks(publisher) == [1]
+
+
+def test_who_went_on_alone_is_preferred_to_who_left() -> None:
+    group = KeptGroup()
+    primary = group.primary.name
+    other = "b" if primary == "a" else "a"
+    group.crash(other)
+    group.pass_time(5 * MS)
+    with_messages_undone(group)
+    group.crash_all()
+    group.start("a")
+    group.start("b")
+    group.pass_time(50 * MS)
+    assert group.primary.name == primary
+    assert payloads(group.client("s")) == [b"one", b"two"]
+
+
+def test_a_member_that_comes_back_lets_go_of_what_the_primary_dealt_with() -> None:
+    group = KeptGroup()
+    with_messages_undone(group)
+    group.crash("a")
+    group.pass_time(50 * MS)
+    assert group.primary.name == "b"
+    again = group.client("s")
+    for message in again.messages():
+        again.say(Puback(message.packet_id))
+    group.start("a")
+    group.pass_time(50 * MS)
+    assert group.members["a"].role is Role.BACKUP
+    assert group.keepings["a"].undone == {}
+    assert group.keepings["b"].undone == {}
+    group.crash("b")
+    group.pass_time(50 * MS)
+    assert payloads(group.client("s")) == []
+
+
+def test_a_backup_with_a_full_disk_goes_on_protecting_and_says_so() -> None:
+    group = KeptGroup()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("+/+", qos=1)
+    subscriber.say(Disconnect())
+    group.notebooks["b"].full = True
+    publisher.publish("kept/1", b"one", qos=1, packet_id=1)
+    publisher.publish("kept/1", b"two", qos=1, packet_id=2)
+    group.pass_time(5 * MS)
+    assert acks(publisher) == [1, 2]
+    assert group.keepings["b"].health is Health.FAILED
+    assert group.keepings["a"].health is Health.KEEPING
+    assert [(name, event) for name, event, _ in group.events if "journal" in event] == [
+        ("b", "journal failed")
+    ]
+    group.crash("a")
+    group.pass_time(50 * MS)
+    assert payloads(group.client("s")) == [b"one", b"two"]
+
+
+def test_a_member_never_claims_a_view_that_it_may_have_opened_before() -> None:
+    group = KeptGroup()
+    group.unsynced.update("ab")
+    group.crash("a")
+    group.pass_time(50 * MS)
+    opened = group.primary.view.number
+    group.crash("b")
+    group.unsynced.clear()
+    group.start("b")
+    group.pass_time(JOIN_NS + 50 * MS)
+    assert group.primary.view.number > opened
+
+
+def test_a_state_that_was_taken_over_as_a_snapshot_is_in_the_journal_too() -> None:
+    group = KeptGroup()
+    group.crash("b")
+    group.notebooks["b"] = Notebook()
+    with_messages_undone(group)
+    for number in range(10):
+        group.client(f"c{number}")
+    group.start("b")
+    group.pass_time(50 * MS)
+    assert group.members["b"].role is Role.BACKUP
+    group.crash_all()
+    group.start("b")
+    group.pass_time(JOIN_NS + 50 * MS)
+    assert len(group.primary.broker.clients.sessions) == 12
+    assert payloads(group.client("s")) == [b"one", b"two"]

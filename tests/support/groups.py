@@ -1,0 +1,124 @@
+"""A group of brokers under test, as processes on fixed ports, each with a data directory of its own.
+
+A member is killed and started again under the same name; its data directory stays.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from conformance.peer import Peer
+from conformance.wire import Type, connect
+from support.brokers import LOOPBACK, START_S_MAX, STOP_S_MAX, accepts, free_port, wait_until
+
+NAMES = "abcd"
+# Tests share a machine: a member that waits for its turn to run is not dead.
+PATIENT = 'heartbeat = "20ms"\nsilence = "500ms"\n'
+
+
+class GroupProcesses:
+    """For the length of a `with` block. `peer_ports` replaces where a member is reached by the others."""
+
+    def __init__(
+        self, directory: Path, contracts: Path, *, size: int = 2, keep: bool = True, more: str = PATIENT
+    ) -> None:
+        self.directory = directory
+        self.contracts = contracts
+        self.names = NAMES[:size]
+        self.keep = keep
+        self.more = more
+        self.ports = {name: free_port() for name in self.names}
+        self.listen_peer = {name: free_port() for name in self.names}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.data = {name: directory / f"data-{name}" for name in self.names}
+
+    def group_file(self, name: str) -> Path:
+        """What that member is told of the group."""
+        path = self.directory / f"group-{name}.toml"
+        members = "".join(
+            f'[[member]]\nname = "{each}"\nmqtt = "{LOOPBACK}:{self.ports[each]}"\n'
+            f'peer = "{LOOPBACK}:{self.peer_port(name, each)}"\n'
+            for each in self.names
+        )
+        path.write_text(f'name = "plant"\n{self.more}\n{members}')
+        return path
+
+    def peer_port(self, _of: str, name: str) -> int:
+        """Where the first member reaches the second."""
+        return self.listen_peer[name]
+
+    def __enter__(self) -> Self:
+        for name in self.names:
+            self.start(name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+            if error is not None:
+                print(f"stderr of {name}:\n{self.log(name)[-4000:]}")
+
+    def start(self, name: str) -> None:
+        command = [sys.executable, "-m", "holdfast.cli.main", "broker", "--contracts", str(self.contracts)]
+        command += ["--group", str(self.group_file(name)), "--member", name]
+        if self.keep:
+            command += ["--data", str(self.data[name])]
+        with (self.directory / f"stderr-{name}").open("ab") as stderr:
+            self.processes[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr
+            )
+        wait_until(
+            lambda: not self.alive(name) or accepts(self.ports[name]), f"{name} listening", START_S_MAX
+        )
+        assert self.alive(name), self.log(name)
+
+    def alive(self, name: str) -> bool:
+        return self.processes[name].poll() is None
+
+    def log(self, name: str) -> str:
+        return (self.directory / f"stderr-{name}").read_text(errors="replace")
+
+    def kill(self, *names: str) -> None:
+        for name in names:
+            self.processes[name].send_signal(signal.SIGKILL)
+        for name in names:
+            self.processes.pop(name).wait(STOP_S_MAX)
+
+    def serving(self) -> list[str]:
+        """The members that take ordinary clients now."""
+        return [name for name in self.processes if self._serves(name)]
+
+    def _serves(self, name: str) -> bool:
+        try:
+            with Peer(self.ports[name]) as probe:
+                probe.send(connect(f"probe-{name}"))
+                return probe.expect(Type.CONNACK).reason == 0
+        except (OSError, AssertionError):
+            return False
+
+    def primary(self, seconds_max: float = START_S_MAX) -> str:
+        """The one member that serves, once there is one."""
+        deadline = time.monotonic() + seconds_max
+        while len(found := self.serving()) != 1:
+            assert time.monotonic() < deadline, f"serving: {found}"
+        return found[0]
+
+    def client(self, name: str | None = None) -> Peer:
+        return Peer(self.ports[name or self.primary()])
+
+    def await_event(self, name: str, words: str) -> None:
+        wait_until(lambda: words in self.log(name), f"{words!r} in the log of {name}", START_S_MAX)
+
+    def await_protected(self) -> None:
+        primary = self.primary()
+        wait_until(
+            lambda: "event=protected" in self.log(primary).rpartition("event=serving")[2],
+            "protection",
+            START_S_MAX,
+        )
