@@ -1,7 +1,7 @@
 """The two brokers of the demonstration: started, killed, paused and started again.
 
 Laws:
-- both listen where they did before, however often they are started again
+- both listen where they did before, and know their clients by their journals, however often they start again
 - a broker that was killed is no failure of the demonstration; one that cannot start is
 """
 
@@ -133,6 +133,7 @@ class Pair:
                 self._stack, f"broker {place.name}", "holdfast.cli.main", "broker",
                 "--group", str(self._group), "--member", place.name,
                 "--listen", show(place.listen), "--contracts", str(self._contracts),
+                "--data", str(self._group.with_name(f"journal-{place.name}")),
             )  # fmt: skip
             self._paused.discard(place.name)
         self._changed()
