@@ -1,7 +1,6 @@
-#!/usr/bin/env python
 """Draws the state tables of a member and of a client into docs/failover.md.
 
-`tools/draw_tables.py` rewrites what stands between the marks; `--check` only says whether it would change.
+`python tools/draw_tables.py` rewrites what stands between the marks; `--check` only says whether it would change.
 """
 
 from __future__ import annotations
@@ -76,7 +75,10 @@ def main(arguments: list[str]) -> int:
     if now == page:
         return 0
     if arguments == ["--check"]:
-        print(f"{PAGE.name} shows other tables than the code has: run tools/draw_tables.py", file=sys.stderr)
+        print(
+            f"{PAGE.name} shows other tables than the code has: run .venv/bin/python tools/draw_tables.py",
+            file=sys.stderr,
+        )
         return 1
     PAGE.write_text(now)
     return 0

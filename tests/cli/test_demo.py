@@ -43,7 +43,7 @@ from support.brokers import wait_until
 
 FRAME = Path(__file__).parents[2] / "examples" / "frame.toml"
 DEMO = [sys.executable, "-m", "holdfast.cli.main", "demo"]
-WAIT_S = 30.0
+WAIT_S = 60.0
 LAST_CHARS = 4000
 MS = 1_000_000
 NAMES = ["emergency", "protection", "metering", "monitoring", "ambient", "logging"]

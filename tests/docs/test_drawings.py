@@ -25,7 +25,7 @@ def draw() -> ModuleType:
 
 def test_the_page_shows_the_tables(draw: ModuleType) -> None:
     page = PAGE.read_text()
-    assert draw.drawn(page) == page, "run tools/draw_tables.py"
+    assert draw.drawn(page) == page, "run .venv/bin/python tools/draw_tables.py"
     assert set(draw.DRAWINGS) == {found[2] for found in draw.MARKED.finditer(page)}
 
 
@@ -55,7 +55,7 @@ def test_check_says_what_to_do(
     stale.write_text("<!-- drawn: client -->\nold\n<!-- /drawn -->\n")
     monkeypatch.setattr(draw, "PAGE", stale)
     assert draw.main(["--check"]) == 1
-    assert "run tools/draw_tables.py" in capsys.readouterr().err
+    assert "run .venv/bin/python tools/draw_tables.py" in capsys.readouterr().err
     assert draw.main([]) == 0
     assert draw.main(["--check"]) == 0
     assert "old" not in stale.read_text()
