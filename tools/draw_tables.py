@@ -1,6 +1,6 @@
 """Draws the state tables of a member and of a client into docs/failover.md.
 
-`python tools/draw_tables.py` rewrites what stands between the marks; `--check` only says whether it would change.
+`python tools/draw_tables.py` writes what stands between the marks; `--check` only says whether it would change.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.endpoint import failover
 from holdfast.replication import roles
@@ -17,14 +18,19 @@ from holdfast.replication import roles
 PAGE = Path(__file__).parents[1] / "docs" / "failover.md"
 MARKED = re.compile(r"(<!-- drawn: (\S+) -->\n).*?(<!-- /drawn -->)", re.DOTALL)
 
-Table = Mapping[tuple[Enum, Enum], tuple[Enum, Enum]]
+AGAIN = "run .venv/bin/python tools/draw_tables.py"
+
+Before = TypeVar("Before", bound=Enum)
+Input = TypeVar("Input", bound=Enum)
 
 
 def spoken(each: Enum) -> str:
     return each.name.lower().replace("_", " ")
 
 
-def diagram(table: Table, first: Enum, still: Enum | None = None) -> str:
+def diagram(
+    table: Mapping[tuple[Before, Input], tuple[Enum, Enum]], first: Enum, still: Enum | None = None
+) -> str:
     """A state diagram; what neither moves nor does anything (`still`) is left out."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first.name.lower()}"]
     for (before, event), (action, after) in table.items():
@@ -75,10 +81,7 @@ def main(arguments: list[str]) -> int:
     if now == page:
         return 0
     if arguments == ["--check"]:
-        print(
-            f"{PAGE.name} shows other tables than the code has: run .venv/bin/python tools/draw_tables.py",
-            file=sys.stderr,
-        )
+        print(f"{PAGE.name} shows other tables than the code has: {AGAIN}", file=sys.stderr)
         return 1
     PAGE.write_text(now)
     return 0
