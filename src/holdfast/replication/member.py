@@ -228,8 +228,9 @@ class Member:
 
     def _next_work_ns(self) -> int:
         times = [self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns]
-        if self.role is Role.JOINING:
-            times.append(self._joining_since_ns + self.group.join_wait_ns)
+        waited_ns = self._joining_since_ns + self.group.join_wait_ns
+        if self.role is Role.JOINING and waited_ns > self.turned_ns:
+            times.append(waited_ns)
         if self.doubt is not None:
             times.append(self.doubt.since_ns + self.group.silence_ns)
         if self._gone_since_ns is not None:
@@ -330,14 +331,13 @@ class Member:
         )
 
     def _greeted(self, peer: Peer, hello: Hello, now_ns: int) -> None:
-        before = self.peers.link_to(hello.name)
         if self.peers.greet(peer, hello, self._digest):
-            if before is not None and before is not peer:
-                worse = self.peers.second_best(peer, before)
+            for other in self.peers.others_to(peer):
+                worse = self.peers.second_best(peer, other)
                 self.peers.close(worse)
                 if worse is peer:
                     return
-                self.peer_ended(before, now_ns)
+                self.peer_ended(other, now_ns)
             self.told(peer, hello.role, hello.view, now_ns)
 
     def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
