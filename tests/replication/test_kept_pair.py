@@ -213,3 +213,20 @@ def test_a_state_that_was_taken_over_as_a_snapshot_is_in_the_journal_too() -> No
     group.pass_time(JOIN_NS + 50 * MS)
     assert len(group.primary.broker.clients.sessions) == 12
     assert payloads(group.client("s")) == [b"one", b"two"]
+
+
+def test_a_primary_that_steps_down_leaves_its_messages_to_the_other() -> None:
+    group = KeptGroup()
+    with_messages_undone(group)
+    assert len(group.keepings["a"].undone) == 2
+    group.stalled.add("a")
+    group.pass_time(100 * MS)
+    assert group.members["b"].role is Role.PRIMARY
+    group.stalled.clear()
+    group.pass_time(100 * MS)
+    assert group.members["a"].role is Role.BACKUP
+    assert sorted(message[-1] for message in group.keepings["a"].undone.values()) == [b"one", b"two"]
+    again = group.client("s")
+    for message in again.messages():
+        again.say(Puback(message.packet_id))
+    assert group.keepings["a"].undone == group.keepings["b"].undone == {}

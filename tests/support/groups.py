@@ -14,17 +14,26 @@ from typing import Self
 from conformance.peer import Peer
 from conformance.wire import Type, connect
 from support.brokers import LOOPBACK, START_S_MAX, STOP_S_MAX, accepts, free_port, wait_until
+from support.relay import RelayProcess
 
 NAMES = "abcd"
+PROTECTED = "$SYS/broker/group/protected"
 # Tests share a machine: a member that waits for its turn to run is not dead.
 PATIENT = 'heartbeat = "20ms"\nsilence = "500ms"\n'
 
 
 class GroupProcesses:
-    """For the length of a `with` block. `peer_ports` replaces where a member is reached by the others."""
+    """For the length of a `with` block. With `relayed` the links between the members can be cut."""
 
     def __init__(
-        self, directory: Path, contracts: Path, *, size: int = 2, keep: bool = True, more: str = PATIENT
+        self,
+        directory: Path,
+        contracts: Path,
+        *,
+        size: int = 2,
+        keep: bool = True,
+        relayed: bool = False,
+        more: str = PATIENT,
     ) -> None:
         self.directory = directory
         self.contracts = contracts
@@ -34,6 +43,7 @@ class GroupProcesses:
         self.ports = {name: free_port() for name in self.names}
         self.listen_peer = {name: free_port() for name in self.names}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.relays = {name: RelayProcess(port) for name, port in self.listen_peer.items()} if relayed else {}
         self.data = {name: directory / f"data-{name}" for name in self.names}
 
     def group_file(self, name: str) -> Path:
@@ -47,9 +57,9 @@ class GroupProcesses:
         path.write_text(f'name = "plant"\n{self.more}\n{members}')
         return path
 
-    def peer_port(self, _of: str, name: str) -> int:
-        """Where the first member reaches the second."""
-        return self.listen_peer[name]
+    def peer_port(self, of: str, name: str) -> int:
+        """Where the first member reaches the second, or listens itself."""
+        return self.listen_peer[name] if of == name or name not in self.relays else self.relays[name].port
 
     def __enter__(self) -> Self:
         for name in self.names:
@@ -63,6 +73,8 @@ class GroupProcesses:
             self.kill(name)
             if error is not None:
                 print(f"stderr of {name}:\n{self.log(name)[-4000:]}")
+        for relay in self.relays.values():
+            relay.__exit__(None, None, None)
 
     def start(self, name: str) -> None:
         command = [sys.executable, "-m", "holdfast.cli.main", "broker", "--contracts", str(self.contracts)]
@@ -77,6 +89,15 @@ class GroupProcesses:
             lambda: not self.alive(name) or accepts(self.ports[name]), f"{name} listening", START_S_MAX
         )
         assert self.alive(name), self.log(name)
+
+    def cut(self) -> None:
+        """No member hears another any more."""
+        for relay in self.relays.values():
+            relay.cut()
+
+    def heal(self) -> None:
+        for relay in self.relays.values():
+            relay.heal()
 
     def alive(self, name: str) -> bool:
         return self.processes[name].poll() is None
@@ -116,9 +137,16 @@ class GroupProcesses:
         wait_until(lambda: words in self.log(name), f"{words!r} in the log of {name}", START_S_MAX)
 
     def await_protected(self) -> None:
-        primary = self.primary()
-        wait_until(
-            lambda: "event=protected" in self.log(primary).rpartition("event=serving")[2],
-            "protection",
-            START_S_MAX,
-        )
+        """The primary says that somebody would take over."""
+        deadline = time.monotonic() + START_S_MAX
+        while not self._protected(self.primary()):
+            assert time.monotonic() < deadline, "nobody protects the primary"
+
+    def _protected(self, name: str) -> bool:
+        try:
+            with self.client(name) as client:
+                client.connect("is-it-protected")
+                client.subscribe(PROTECTED)
+                return client.receive().payload == b"1"
+        except (OSError, AssertionError):
+            return False

@@ -49,6 +49,7 @@ cdef class Board:
     cdef public uint64_t bytes_sent, messages_sent, messages_dropped
     cdef readonly Link backup       # where copies go; None: nobody protects this broker's messages
     cdef readonly uint16_t backup_number    # which backup that is, counted from 1
+    cdef public bint mute           # another broker serves: no publisher hears from us that its message is safe
     cdef public bint coordinated    # a dispatch makes its copy superfluous, and the other way round
     cdef uint64_t* discards         # copies that the backup need not keep
     cdef uint32_t discards_len, discards_cap

@@ -10,6 +10,7 @@ class Board:
     backup: Link | None
     backup_number: int
     coordinated: bool
+    mute: bool
     discarded: int
     done_log: list[int] | None
     def take_ready(self) -> list[Wire]: ...

@@ -117,7 +117,7 @@ cdef class Board:
     cdef void safe(self, Message* m) noexcept:
         """Tells the publisher of a message, if by now it may know."""
         cdef Link source
-        if not m.flags & OWED or m.flags & DURABLE or not m.flags & (OFFERED | CONFIRMED) or (
+        if self.mute or not m.flags & OWED or m.flags & DURABLE or not m.flags & (OFFERED | CONFIRMED) or (
                 self.backup is not None and not m.flags & (DISPATCHED | CONFIRMED)):
             return
         source = <Link>m.source

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.mqtt.packets import Publish
 from holdfast.units import S
@@ -14,19 +15,31 @@ PERIOD_NS = 10 * S
 VERSION = "holdfast 0.1.0"
 NOT_IN_A_LEVEL = str.maketrans("/+#", "___")
 
+Figures: TypeAlias = Callable[[], dict[str, int | str]]
+
 
 class SystemTopics:
     def __init__(self, broker: Broker, now_ns: int) -> None:
         self.broker = broker
         self.started_ns = now_ns
+        self.more: list[Figures] = []  # what a group and a journal have to say
         broker.timers.at(now_ns, self.publish)
 
     def publish(self, now_ns: int) -> None:
-        for name, value in self.values(now_ns).items():
+        self._tell(self.values(now_ns))
+        self.publish_more(now_ns)
+        self.broker.timers.at(now_ns + PERIOD_NS, self.publish)
+
+    def publish_more(self, now_ns: int) -> None:
+        """Something changed that should not wait for its turn."""
+        for figures in self.more:
+            self._tell(figures())
+
+    def _tell(self, values: dict[str, int | str]) -> None:
+        for name, value in values.items():
             self.broker.publish(
                 Publish(topic=f"$SYS/broker/{name}", payload=str(value).encode(), retain=True)
             )
-        self.broker.timers.at(now_ns + PERIOD_NS, self.publish)
 
     def values(self, now_ns: int) -> dict[str, int | str]:
         broker, core = self.broker, self.broker.core

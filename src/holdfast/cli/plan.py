@@ -16,6 +16,7 @@ from holdfast.units import format_duration, ms_of
 
 if TYPE_CHECKING:
     from holdfast.contract.admission import Admission
+    from holdfast.contract.measured import Comparison
     from holdfast.contract.model import Contract, ContractBook
     from holdfast.contract.plan import Plan
 
@@ -25,6 +26,10 @@ PIPE_COLUMNS = 160
 def plan(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The contract file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Warn where this running group measured more."),
+    ] = None,
 ) -> None:
     """Check a contract file: what can be promised, and at what cost.
 
@@ -32,19 +37,40 @@ def plan(
     and copied to the backup. replicated_fraction is the share of topics
     (each contract weighs its count) that are replicated.
 
-    Exits with 1 if a contract is refused, with 2 if the file is wrong.
+    Exits with 1 if a contract is refused, or would be under the figures that
+    a running group measured, with 2 if the file is wrong.
     """
     from holdfast.contract.file import load_contracts
     from holdfast.contract.plan import make_plan
 
     book = load_contracts(file)
     result = make_plan(book)
+    comparison = None if against is None else compare_with(against, book, result)
     if as_json:
-        print(json.dumps(as_document(book, result), indent=2, ensure_ascii=False))
+        document = as_document(book, result)
+        if comparison is not None:
+            document["warnings"] = comparison.warnings()
+        print(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         print_table(book, result)
-    if not result.admitted:
+        if comparison is not None:
+            print_comparison(comparison)
+    if not result.admitted or (comparison is not None and comparison.refused):
         raise typer.Exit(1)
+
+
+def compare_with(address: str, book: ContractBook, plan: Plan) -> Comparison:
+    from holdfast.cli.measuring import read_measured
+    from holdfast.contract.measured import compare
+
+    return compare(book, plan, read_measured(address))
+
+
+def print_comparison(comparison: Comparison) -> None:
+    for line in comparison.warnings():
+        typer.echo(f"warning: {line}", err=True)
+    if not comparison.excesses:
+        typer.echo("the group measured nothing longer than is configured")
 
 
 def as_document(book: ContractBook, plan: Plan) -> dict[str, Any]:

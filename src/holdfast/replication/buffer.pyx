@@ -59,10 +59,6 @@ cdef class BackupBuffer:
 
     def clear(self) -> None:
         """Another primary is followed: what the one before sent is not needed."""
-        cdef size_t i
-        for i in range(self.mask + 1):
-            if self.slots[i] != NULL and self.slots[i].flags & JOURNALED:
-                self.core.board.done(self.slots[i])
         self.let_go()
         self.forget()
 

@@ -43,6 +43,7 @@ class Following:
             self.member.view_max = max(self.member.view_max, word.number)
             self.member.tell_clients()
             if self.member.name in word.heirs:
+                self.member.entitled = word.number
                 self.member.happen(Happening.SYNCED, now_ns)
             elif self.member.role is Role.BACKUP:
                 self.member.role = Role.SYNCING

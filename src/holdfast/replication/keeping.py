@@ -24,6 +24,7 @@ from holdfast.replication.member import NUMBERS_SKIPPED, Member
 from holdfast.replication.memory import (
     PART_BYTES,
     Entry,
+    Highest,
     Kind,
     Message,
     Read,
@@ -52,8 +53,9 @@ class Health(Enum):
 
 
 class Keeping:
-    """`view` gives the highest view known, `whole` whether the clients' state is complete; `record` records
-    what changed without being told, `confirm` tells a primary that the journal has its copies."""
+    """`views` gives the highest view known and the last that this broker had part in, `whole` whether the
+    clients' state is complete; `record` records what changed without being told, `confirm` tells a primary
+    that the journal has its copies."""
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class Keeping:
         *,
         owner: str = "",
         event: Event,
-        view: Callable[[], int] = lambda: 0,
+        views: Callable[[], tuple[int, int]] = lambda: (0, 0),
         whole: Callable[[], bool] = lambda: True,
         record: Callable[[], None] = lambda: None,
         confirm: Callable[[], None] = lambda: None,
@@ -78,13 +80,13 @@ class Keeping:
         self.snapshots = 0
         self._owner = owner
         self._event = event
-        self._view = view
+        self._views = views
         self._whole = whole
         self._record = record
         self._confirm = confirm
         self._growth_bytes = growth_bytes
         self._tap: list[Increment | Renamed | Jumped] = []
-        self._told_view = self._told_published = 0
+        self._told = Highest(0, 0)
         self._awaiting: deque[tuple[int, int]] = deque()  # (record, publication) of messages on their way
         self._snapshot: Iterator[list[Entry]] | None = None
         self._wanted = False
@@ -98,7 +100,21 @@ class Keeping:
         self.log.tap = self._tap
         self.broker.core.durable_log = []
         self.broker.core.board.done_log = []
+        self.broker.system_topics.more.append(self.figures)
         self._wanted = True
+
+    def let_go(self) -> None:
+        """Another broker serves: what was undone here is its matter."""
+        core = self.broker.core
+        if core.board.done_log is not None and core.durable_log is not None:
+            core.board.done_log += [*self.undone, *(message[0] for message in core.durable_log)]
+
+    def figures(self) -> dict[str, int | str]:
+        return {
+            "journal/health": self.health.value,
+            "journal/undone": len(self.undone),
+            "journal/snapshots": self.snapshots,
+        }
 
     # What to write
 
@@ -115,15 +131,21 @@ class Keeping:
         entries = [*self._state(), *self._messages()]
         if self.health is Health.FAILED:
             return []
-        view, published = self._view(), self.broker.core.number
-        if view > self._told_view or published > self._told_published + NUMBERS_UNTOLD:
-            self._told_view, self._told_published = view, published
-            entries.append(highest_entry(view, published))
+        highest, told = self._highest(), self._told
+        if (highest.view, highest.entitled) != (told.view, told.entitled) or (
+            highest.published > told.published + NUMBERS_UNTOLD
+        ):
+            self._told = highest
+            entries.append(highest_entry(highest))
         if self._bytes_since > max(self._growth_bytes, self._bytes_last) and self._snapshot is None:
             self._wanted = True
         if room and self.waiting:
             entries += self._piece()
         return entries
+
+    def _highest(self) -> Highest:
+        view, entitled = self._views()
+        return Highest(view, self.broker.core.number, entitled)
 
     def _state(self) -> list[Entry]:
         if not self._tap:
@@ -164,9 +186,8 @@ class Keeping:
 
     def _everything(self) -> Iterator[list[Entry]]:
         """Pieces of a snapshot. Each is read when it is asked for, behind what had happened by then."""
-        view, published = self._view(), self.broker.core.number
-        self._told_view, self._told_published = view, published
-        begin = begin_entry(self._owner, self._epoch, self._number, view, published)
+        self._told = self._highest()
+        begin = begin_entry(self._owner, self._epoch, self._number, self._told)
         yield [Entry(Kind.JUMPED, b""), begin] if self.health is Health.HEALING else [begin]
         piece: list[Entry] = []
         size = 0
@@ -251,16 +272,17 @@ def keep_member(
         member.buffer,
         owner=owner,
         event=member.event,
-        view=lambda: member.view_max,
+        views=lambda: (member.view_max, member.entitled),
         whole=lambda: not member.following.partial,
         confirm=member.confirm,
         growth_bytes=growth_bytes,
     )
     recalled = _recall(keeping, read, directory, owner, now_ns)
-    member.view_max = recalled.view
+    member.view_max, member.entitled = recalled.view, recalled.entitled
     member.used_max = recalled.view + VIEWS_UNTOLD if recalled.records else 0
     member.core.number_from(recalled.published)
     keeping.start(recalled)
+    member.followed = keeping.let_go
     return keeping
 
 

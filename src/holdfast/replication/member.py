@@ -14,6 +14,8 @@ Laws:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from holdfast.broker.broker import Broker, Event, ignore
@@ -27,6 +29,7 @@ from holdfast.replication.group import GroupConfig, Switches
 from holdfast.replication.increments import (
     StateLog,
 )
+from holdfast.replication.measures import WayMeter, group_figures
 from holdfast.replication.messages import (
     PROTOCOL,
     Ask,
@@ -48,7 +51,7 @@ from holdfast.replication.recording import GroupRecorder
 from holdfast.replication.roles import Action, Happening, Role, step
 from holdfast.replication.serving import Serving
 from holdfast.replication.standby import Door
-from holdfast.replication.views import View, next_number, note_of
+from holdfast.replication.views import Claim, View, next_number, note_of
 
 WORDS_PER_TURN = 64
 NEVER_NS = 2**62
@@ -85,15 +88,18 @@ class Member:
         self.broker.name = name
         self.role = Role.JOINING
         self.view = View()
-        self.claims: list[int] = []  # numbers to ask the arbiter for
+        self.claims: list[Claim] = []  # to put to the arbiter
         self.failover_ns: int | None = None  # from the primary's last sign to the new view, last time
+        self.failover_max_ns: int | None = None  # the longest of these so far
         self.again = 0  # messages that were dispatched again, last time
+        self.followed: Callable[[], None] = lambda: None  # told when another's state counts from now on
         self.doubt: Doubt | None = None
         self.index = group.index_of(name)
         self._published_max = 0
         self._due_ns = now_ns
         self._last_sign_ns: int | None = None
         self.view_max = 0  # the highest view anybody told of
+        self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
         self.used_max = 0  # numbers up to this one may have been ours before a crash
         self._joining_since_ns = now_ns
         self._gone_since_ns: int | None = None
@@ -115,13 +121,13 @@ class Member:
             self.log, depth=group.depth, wait_ns=group.depth_wait_ns, replicas=self.serving.replicas
         )
         self.broker.recorder = self.recorder
+        self.broker.system_topics.more.append(lambda: group_figures(self))
         self.door = Door(self.broker, lambda: self.role is Role.PRIMARY, self.heard_of)
         self.tell_clients()
 
     def _start_core(self, book: ContractBook, switches: Switches) -> None:
         core, limits = self.broker.core, book.limits
-        core.to_backup_ns = book.deployment.broker_to_backup_ns
-        core.failover_ns = book.deployment.failover_ns
+        self._reckon_with(book)
         core.selective = switches.selective
         core.copy_first = switches.copy_first
         core.patience_ns = switches.patience_ns if switches.selective and not switches.copy_first else 0
@@ -132,6 +138,11 @@ class Member:
             messages_max=limits.buffer_messages_max,
             bytes_max=limits.buffer_bytes_max,
         )
+
+    def _reckon_with(self, book: ContractBook) -> None:
+        self.way = WayMeter(book.deployment.broker_to_backup_ns)
+        self.core.to_backup_ns = self.way.used_ns
+        self.core.failover_ns = book.deployment.failover_ns
 
     @property
     def core(self) -> Core:
@@ -216,7 +227,7 @@ class Member:
         return self._due_ns if next_ns is None else min(next_ns, self._due_ns)
 
     def _next_work_ns(self) -> int:
-        times = [self.peers.next_ns, self.recorder.next_ns]
+        times = [self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns]
         if self.role is Role.JOINING:
             times.append(self._joining_since_ns + self.group.join_wait_ns)
         if self.doubt is not None:
@@ -241,7 +252,7 @@ class Member:
         doubt = self.doubt
         assert doubt is not None
         heir = self.peers.link_to(doubt.heir)
-        answered = heir is not None and heir.heard_ns > doubt.since_ns
+        answered = heir is not None and heir.state.heard_us_ns >= doubt.since_ns
         if self.role is Role.PRIMARY and not answered and now_ns < doubt.since_ns + self.group.silence_ns:
             return
         self.doubt = None
@@ -274,6 +285,7 @@ class Member:
             case Beat():
                 self._published_max = max(self._published_max, word.published)
                 peer.state.heard_us_ns = word.echo_ns
+                self._measure(peer)
                 self.told(peer, word.role, word.view, now_ns)
             case ViewIs():
                 self.following.view_is(peer, word, now_ns)
@@ -295,6 +307,15 @@ class Member:
             case Refusal():
                 self.event("refused by peer", {"peer": peer.state.name, "why": word.why})
                 self.peers.close(peer)
+
+    def _measure(self, peer: Peer) -> None:
+        """Proposition 1 is decided again when the way to the backup is another."""
+        way_ns = peer.state.way_ns
+        if self.core.board.backup is peer and way_ns is not None and self.way.add(way_ns):
+            self.core.to_backup_ns = self.way.used_ns
+            self.core.topics.forget_everything()
+            self.broker.timers.at(self.turned_ns, self.broker.system_topics.publish_more)
+            self.event("way to backup", {"us": self.way.used_ns // 1000})
 
     def _hello(self) -> Hello:
         return Hello(
@@ -380,7 +401,8 @@ class Member:
 
     def _follow(self, peer: Peer) -> None:
         self.view = View(peer.state.view, peer.state.name)
-        self._gone_since_ns = None
+        self._gone_since_ns = self._last_sign_ns = None
+        self.followed()
         self.following.begin(peer)
         self.tell_clients()
 
@@ -393,19 +415,26 @@ class Member:
 
     def _claim(self, now_ns: int) -> None:
         number = next_number(max(self.view_max, self.used_max), self.index)
-        if self.group.zookeeper:
-            self.claims.append(number)
-        else:
+        if not self.group.zookeeper:
             self.claimed(number, True, now_ns)
-
-    def claimed(self, number: int, won: bool, now_ns: int) -> None:
-        """The arbiter's answer. Without one a claim is won at once: the number is nobody else's."""
-        if self.role is not Role.CLAIMING:
             return
-        if won and number > self.view_max:
+        everybody = len(self.peers.greeted()) + 1 == len(self.group.members)
+        # Where everybody is here, nobody serves elsewhere, and nobody has more.
+        self.claims.append(Claim(number, number - 1 if everybody else self.entitled))
+
+    def claimed(
+        self, number: int, won: bool | None, now_ns: int, *, standing: int = 0, why: str = ""
+    ) -> None:
+        """The arbiter's answer; None: it gave none. `standing` is the view that it knows. Without an arbiter
+        a claim is won at once: the number is nobody else's."""
+        if self.role is not Role.CLAIMING:
+            self.serving.contest.answered(number, won, standing, why, now_ns)
+        elif won and number > self.view_max:
             self.view_max = number
             self.happen(Happening.CLAIM_WON, now_ns)
         else:
+            self.event("claim lost", {"view": number, "why": why})
+            self.view_max = max(self.view_max, standing)
             self.happen(Happening.CLAIM_LOST, now_ns)
 
     def _promote(self, now_ns: int) -> None:
@@ -415,6 +444,7 @@ class Member:
         self.following.partial = False
         for peer in self.peers.all():
             peer.buffer = None
+        self.core.board.mute = False
         self.log.begin(self.view_max)
         published = max(self.buffer.number_max, self._published_max, self.broker.core.number)
         self.broker.core.number_from(published + NUMBERS_SKIPPED)
@@ -422,12 +452,15 @@ class Member:
         self.recorder.recording = True
         self.broker.core.retained_log = {}
         clients.all_away(now_ns, GRACE_S)
-        self.failover_ns = None if self._last_sign_ns is None else now_ns - self._last_sign_ns
+        if self._last_sign_ns is not None:
+            self.failover_ns = now_ns - self._last_sign_ns
+            self.failover_max_ns = max(self.failover_ns, self.failover_max_ns or 0)
         self.set_view(View(self.view_max, self.name), now_ns)
         self.door.open(now_ns)
         self.event("serving", {"view": self.view.number, "again": self.again})
 
     def _step_down(self, now_ns: int, successor: Peer | None) -> None:
+        self.core.board.mute = True
         self.recorder.recording = False
         self.recorder.unsent.clear()
         self.recorder.give_up("this broker does not serve any more")
@@ -441,6 +474,8 @@ class Member:
         """The primary tells everybody who serves and who takes over."""
         self.view = view
         self.view_max = max(self.view_max, view.number)
+        self.entitled = view.number
+        self.broker.timers.at(now_ns, self.broker.system_topics.publish_more)
         for peer in self.peers.greeted():
             self.peers.send(peer, ViewIs(view.number, view.primary, view.heirs))
         self.tell_clients()
@@ -457,7 +492,8 @@ class Member:
         if self.role is Role.JOINING and self._is_first(now_ns):
             self.happen(Happening.ALONE, now_ns)
         self._look_for_primary(now_ns)
-        if self.broker.core.backup_lags:
+        self.serving.contest.look_around(now_ns)
+        if self.broker.core.backup_lags and not self.serving.contest.holding:
             self.serving.drop_backup("it does not take its copies as fast as they come")
 
     def _beat(self, peer: Peer, now_ns: int) -> Beat:
@@ -545,6 +581,7 @@ class Member:
 
     def reload(self, book: ContractBook) -> None:
         """New contracts: members protect each other again when all have them."""
+        self._reckon_with(book)
         self.broker.reload(book)
         self._digest = digest_of(book)
         for peer in self.peers.greeted():

@@ -49,10 +49,12 @@ class Increments(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Highest(msgspec.Struct, array_like=True, frozen=True):
-    """The highest view that was heard of, and the highest publication number given."""
+    """The highest view that was heard of, the highest publication number given, and the last view that this
+    member served or was an heir in."""
 
     view: int
     published: int
+    entitled: int = 0
 
 
 class Begin(msgspec.Struct, array_like=True, frozen=True):
@@ -61,8 +63,7 @@ class Begin(msgspec.Struct, array_like=True, frozen=True):
     owner: str
     epoch: int
     number: int
-    view: int
-    published: int
+    highest: Highest
 
 
 class Entry(NamedTuple):
@@ -135,12 +136,12 @@ def done_entry(numbers: list[int]) -> Entry:
     return Entry(Kind.DONE, array("Q", numbers).tobytes())
 
 
-def highest_entry(view: int, published: int) -> Entry:
-    return Entry(Kind.HIGHEST, _encode(Highest(view, published)))
+def highest_entry(highest: Highest) -> Entry:
+    return Entry(Kind.HIGHEST, _encode(highest))
 
 
-def begin_entry(owner: str, epoch: int, number: int, view: int, published: int) -> Entry:
-    return Entry(Kind.SNAPSHOT_BEGIN, _encode(Begin(owner, epoch, number, view, published)))
+def begin_entry(owner: str, epoch: int, number: int, highest: Highest) -> Entry:
+    return Entry(Kind.SNAPSHOT_BEGIN, _encode(Begin(owner, epoch, number, highest)))
 
 
 def part_entry(part: list[msgspec.Raw]) -> Entry:
@@ -153,6 +154,7 @@ class Recollection:
     def __init__(self, broker: Broker, log: StateLog, now_ns: int) -> None:
         self.view = 0
         self.published = 0
+        self.entitled = 0
         self.undone: dict[int, Message] = {}
         self.owner = ""
         self.records = 0
@@ -182,7 +184,7 @@ class Recollection:
             case Kind.SNAPSHOT_BEGIN if first:
                 begin = _begin.decode(body)
                 self.owner, self._epoch, self._number = begin.owner, begin.epoch, begin.number
-                self._heard(begin.view, begin.published)
+                self._heard_highest(begin.highest)
             case Kind.INCREMENTS:
                 self._increments(_increments.decode(body))
             case Kind.SNAPSHOT_PART:
@@ -200,8 +202,7 @@ class Recollection:
                 for number in array("Q", body):
                     self.undone.pop(number, None)
             case Kind.HIGHEST:
-                highest = _highest.decode(body)
-                self._heard(highest.view, highest.published)
+                self._heard_highest(_highest.decode(body))
 
     def _increments(self, found: Increments) -> None:
         if self._lost:
@@ -219,6 +220,10 @@ class Recollection:
             apply(self._broker, increment, self._now_ns)
             if isinstance(increment, SubscriptionNow):
                 self._heard(0, increment.since)
+
+    def _heard_highest(self, highest: Highest) -> None:
+        self._heard(highest.view, highest.published)
+        self.entitled = max(self.entitled, highest.entitled)
 
     def _heard(self, view: int, published: int) -> None:
         self.view = max(self.view, view)

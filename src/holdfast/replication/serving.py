@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from holdfast.replication.contest import Contest
 from holdfast.replication.increments import SNAPSHOT_PART, HeirGone, Increment, everything
 from holdfast.replication.messages import Ask, Drop, Snapshot, State
 from holdfast.replication.peer import Peer
@@ -31,9 +32,11 @@ class Serving:
         self.member = member
         self._snapshots: dict[Peer, Iterator[Increment]] = {}
         self._copying: Iterator[str] | None = None
+        self.contest = Contest(member, self._go_on)
 
     def stop(self) -> None:
         """This broker serves no more: what it had not delivered is the new primary's to deliver."""
+        self.contest.stop()
         self.member.broker.core.forget_jobs()
         for session in self.member.broker.clients.sessions.values():
             session.clear()
@@ -47,7 +50,9 @@ class Serving:
         self._snapshots.pop(peer, None)
         if not peer.state.follows:
             return
-        if peer.state.name in self.member.view.heirs:
+        newer = self.member.peers.link_to(peer.state.name)
+        still_there = newer is not None and newer is not peer and newer.state.follows
+        if peer.state.name in self.member.view.heirs and not still_there:
             self.without(peer.state.name, now_ns)
         elif self.member.broker.core.board.backup is peer:
             self._copying = None
@@ -101,6 +106,8 @@ class Serving:
         state.has = number
         if self.member.role is not Role.PRIMARY or not state.follows or peer in self._snapshots:
             return
+        if self.contest.holding:
+            return
         if state.name not in self.member.view.heirs and self._copying is None:
             if self.member.view.heirs:
                 self._add(state.name, now_ns)
@@ -109,6 +116,7 @@ class Serving:
 
     def _protect_with(self, peer: Peer) -> None:
         """Copies go to this member from now on; what it lacks follows piece by piece."""
+        self.member.way.forget()
         self.member.broker.core.set_backup(peer)
         self.member.broker.core.copy_queued()
         self._copying = iter(list(self.member.broker.clients.sessions))
@@ -132,30 +140,39 @@ class Serving:
         number = next_number(self.member.view_max, self.member.index)
         self.member.set_view(View(number, self.member.name, (*self.member.view.heirs, name)), now_ns)
         self.member.event("protected", {"view": number, "heirs": ", ".join(self.member.view.heirs)})
+        self._take_in_others(now_ns)
+
+    def _take_in_others(self, now_ns: int) -> None:
         for peer in self.member.peers.greeted():  # who was up to date while another was taken in
             if (
                 peer.state.follows
                 and peer.state.name not in self.member.view.heirs
                 and peer not in self._snapshots
+                and peer.state.has == self.member.log.number
             ):
                 self.has(peer, peer.state.has, now_ns)
 
     def without(self, name: str, now_ns: int) -> None:
         """An heir is gone. The view keeps its number: whoever it was must be able to open a higher one."""
         self.member.recorder.record(HeirGone(name))
-        first = self.member.view.heirs[0] == name
         heirs = tuple(heir for heir in self.member.view.heirs if heir != name)
         self.member.set_view(View(self.member.view.number, self.member.name, heirs), now_ns)
-        if not first:
-            return
-        self._copying = None
-        self.member.broker.core.set_backup(None)
-        heir = self.member.peers.link_to(heirs[0]) if heirs else None
-        if heir is None:
-            self.member.event("unprotected", {"view": self.member.view.number, "lost": name})
-        else:
-            self.member.set_view(View(self.member.view.number, self.member.name, heirs[1:]), now_ns)
-            self._protect_with(heir)
+        self.member.event("lost heir", {"view": self.member.view.number, "lost": name})
+        self.contest.begin(now_ns)
+
+    def _go_on(self, now_ns: int) -> None:
+        """Without the heirs that were lost. If one of them had the copies, another gets them."""
+        backup, heirs = self.member.broker.core.board.backup, self.member.view.heirs
+        if isinstance(backup, Peer) and backup.state.name not in heirs:
+            self._copying = None
+            self.member.broker.core.set_backup(None)
+            heir = self.member.peers.link_to(heirs[0]) if heirs else None
+            if heir is None:
+                self.member.event("unprotected", {"view": self.member.view.number})
+            else:
+                self.member.set_view(View(self.member.view.number, self.member.name, heirs[1:]), now_ns)
+                self._protect_with(heir)
+        self._take_in_others(now_ns)
 
     def drop_backup(self, why: str) -> None:
         backup = self.member.broker.core.board.backup

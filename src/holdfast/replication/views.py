@@ -3,6 +3,7 @@
 Laws:
 - a member claims only numbers that leave its own index as the remainder by four: no view has two primaries
 - a number is claimed above every number its claimer has heard of: views only grow
+- an arbiter gives a number only to a member that missed no view: whose state is not older than what stands
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ class View(Struct, frozen=True):
     number: int = 0
     primary: str = ""
     heirs: tuple[str, ...] = ()
+
+
+class Claim(Struct, frozen=True):
+    """That number is asked for; it is to be had while no view above `after` was given."""
+
+    number: int
+    after: int
 
 
 def next_number(above: int, index: int) -> int:

@@ -3,6 +3,7 @@
 Laws:
 - every dial ends, with a connection or with a word to the member that there is none
 - nothing here decides: the member says whom to dial and what to claim, and is told what came of it
+- every claim is answered within CLAIM_S_MAX, if only with the word that the arbiter gave no answer
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+from holdfast.errors import Unavailable
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
+from holdfast.replication.views import Claim
 from holdfast.runtime.server import Server
+from holdfast.runtime.zookeeper import Arbiter
 
 DIAL_S_MAX = 0.5  # less than a joining member waits
+CLAIM_S_MAX = 1.0
+CLAIM_AGAIN_S = 0.2  # an arbiter that fails at once is not asked again at once
 
 
 class Membership:
@@ -26,9 +32,12 @@ class Membership:
         self.server = server
         self.group = group
         self._tasks: set[asyncio.Task[None]] = set()
+        self._arbiter: Arbiter | None = None
         server.after_step.append(self._after_step)
 
     async def start(self) -> None:
+        if self.group.zookeeper:
+            await self._find_arbiter()
         address = self.group.member(self.member.name).peer_address
         await self.server.listen(address.host, address.port, self.member.accept_peer)
         self.server.step()
@@ -36,6 +45,36 @@ class Membership:
     def _after_step(self) -> None:
         for name in self.member.take_dials():
             self._begin(self._dial(name))
+        claims, self.member.claims = self.member.claims, []
+        for claim in claims:
+            self._begin(self._claim(claim))
+
+    async def close(self) -> None:
+        if self._arbiter is not None:
+            await self._arbiter.close()
+
+    async def _find_arbiter(self) -> None:
+        self._arbiter = Arbiter(
+            self.group.zookeeper, self.group.name, self.member.name, answer_s_max=CLAIM_S_MAX
+        )
+        try:
+            await self._arbiter.start()
+        except Unavailable as error:
+            self.member.event("no arbiter", {"why": str(error)})
+
+    async def _claim(self, claim: Claim) -> None:
+        assert self._arbiter is not None
+        won: bool | None = None
+        standing = 0
+        try:
+            answer = await self._arbiter.claim(claim.number, claim.after)
+            won, standing = answer.won, answer.number
+            why = f"view {answer.number} is {answer.holder}'s"
+        except Unavailable as error:
+            why = str(error)
+            await asyncio.sleep(CLAIM_AGAIN_S)
+        self.member.claimed(claim.number, won, time.monotonic_ns(), standing=standing, why=why)
+        self.server.step()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.server.loop.create_task(work)

@@ -50,16 +50,19 @@ async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractB
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload_contracts, host, contracts)
+    membership = Membership(host, server, host.group) if isinstance(host, Member) else None
     try:
         for name, port in options.listen:
             for address in await server.listen(name, port):
                 print(f"listening on mqtt://{show_address(*address)}", flush=True)
-        if isinstance(host, Member):
-            await Membership(host, server, host.group).start()
+        if membership is not None:
+            await membership.start()
         await stop.wait()
         log_event("draining", {"connections": len(broker.connections)})
         await server.close()
     finally:
+        if membership is not None:
+            await membership.close()
         if keeper is not None:
             keeper.close()
 

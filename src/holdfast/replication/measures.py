@@ -1,0 +1,83 @@
+"""What a group measures of itself: the way to the backup, and how long a failover took.
+
+Laws:
+- the way is judged by a low percentile: a busy machine adds to a round trip, and takes nothing away
+- the configured way is the least that is ever reckoned with; a longer one counts when it is noticeably
+  longer, and no more when it is clearly shorter again
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.replication.roles import Role
+
+if TYPE_CHECKING:
+    from holdfast.replication.member import Member
+
+SAMPLES = 100  # round trips that a judgement takes
+PERCENTILE = 10
+LONGER_PERCENT = 125  # of what is reckoned with: then the way is longer
+SHORTER_PERCENT = 60  # then it is shorter
+NOISE_NS = 20_000  # differences below this are none
+NONE = "-"
+
+
+class WayMeter:
+    """Half round trips to one backup; `used_ns` is what Proposition 1 should reckon with."""
+
+    def __init__(self, configured_ns: int) -> None:
+        self.configured_ns = configured_ns
+        self.used_ns = configured_ns
+        self.measured_ns: int | None = None
+        self._samples: list[int] = []
+
+    def forget(self) -> None:
+        """Another backup, another way."""
+        self._samples.clear()
+        self.measured_ns = None
+
+    def add(self, way_ns: int) -> bool:
+        """Says whether `used_ns` has changed."""
+        self._samples.append(way_ns)
+        if len(self._samples) < SAMPLES:
+            return False
+        self.measured_ns = sorted(self._samples)[SAMPLES * PERCENTILE // 100]
+        self._samples.clear()
+        return self._judge(max(self.measured_ns, self.configured_ns))
+
+    def _judge(self, way_ns: int) -> bool:
+        longer = way_ns * 100 > self.used_ns * LONGER_PERCENT and way_ns - self.used_ns > NOISE_NS
+        shorter = way_ns * 100 < self.used_ns * SHORTER_PERCENT and self.used_ns - way_ns > NOISE_NS
+        if longer or shorter:
+            self.used_ns = way_ns
+        return longer or shorter
+
+
+def group_figures(member: Member) -> dict[str, int | str]:
+    """What a member says of itself under $SYS/broker; what is not there is `-`, never empty."""
+    core, view = member.core, member.view
+    return {
+        "group/name": member.group.name,
+        "group/member": member.name,
+        "group/role": member.role.value,
+        "group/view": view.number,
+        "group/primary": view.primary or NONE,
+        "group/heirs": ",".join(view.heirs) or NONE,
+        "group/protected": int(member.role is Role.PRIMARY and bool(view.heirs)),
+        "group/copies/sent": core.copies,
+        "group/copies/aborted": core.copies_aborted,
+        "group/copies/discarded": core.board.discarded,
+        "group/copies/held": len(member.buffer),
+        "group/dispatched again": member.again,
+        "group/duplicates": core.duplicates,
+        "group/failover/last us": micros(member.failover_ns),
+        "group/failover/max us": micros(member.failover_max_ns),
+        "group/failover/configured us": micros(core.failover_ns),
+        "group/backup way/measured us": micros(member.way.measured_ns),
+        "group/backup way/used us": micros(core.to_backup_ns),
+    }
+
+
+def micros(ns: int | None) -> str:
+    return NONE if ns is None else f"{ns / 1000:g}"
