@@ -1,6 +1,6 @@
 """Draws the state tables of a member and of a client into docs/failover.md.
 
-`python tools/draw_tables.py` writes what stands between the marks; `--check` says whether it would change.
+`python tools/draw_tables.py` writes what stands between the marks; `--check` only says whether that differs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The drawings in docs/failover.md are those of the tables that the code runs by."""
+"""The drawings in docs/failover.md are those of the tables that the code runs by, and so are its numbers."""
 
 import importlib.util
 from pathlib import Path
@@ -6,8 +6,15 @@ from types import ModuleType
 
 import pytest
 
+from holdfast.config import Limits
 from holdfast.endpoint import failover
 from holdfast.replication import roles
+from holdfast.replication.group import GroupConfig, MemberConfig
+from holdfast.replication.member import GRACE_S
+from holdfast.replication.peers import GREETING_NS_MAX, STRANGERS_MAX
+from holdfast.replication.views import next_number
+from holdfast.runtime.keeping import RETRY_S
+from holdfast.units import MS, S
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "failover.md"
@@ -59,3 +66,23 @@ def test_check_says_what_to_do(
     assert draw.main([]) == 0
     assert draw.main(["--check"]) == 0
     assert "old" not in stale.read_text()
+
+
+def test_the_numbers_are_those_of_the_code() -> None:
+    page = " ".join(PAGE.read_text().split())
+    members = tuple(MemberConfig(name=name, mqtt=f"{name}:1", peer=f"{name}:2") for name in "ab")
+    group, limits = GroupConfig(name="g", members=members), Limits()
+    silence, beat = group.silence_ns // MS, group.heartbeat_ns // MS
+    assert f"`silence` ({silence} ms unless configured; heartbeats go every {beat} ms)" in page
+    assert f"`join_wait` ({group.join_wait_ns // S} s)" in page
+    assert f"at most {STRANGERS_MAX} stay, {GREETING_NS_MAX // S} s each" in page
+    assert f"{limits.backup_bytes_max // 2**20} MiB (`backup_bytes_max`)" in page
+    assert f"last {limits.state_log_max:,} (`state_log_max`)" in page
+    assert f"their expiry, at least {GRACE_S} s" in page
+    assert RETRY_S == 0.5
+    assert "tries the disk every half second" in page
+    for index, words in enumerate(("the first member {}, {}, {} …", "the second {}, {}, {} …")):
+        claims = [next_number(0, index)]
+        while len(claims) < 3:
+            claims.append(next_number(claims[-1], index))
+        assert words.format(*claims) in page
