@@ -194,8 +194,9 @@ cdef class Protection:
         cdef Job job
         cdef int64_t now_ns = self.board.now_ns
         cdef int64_t due_ns = now_ns + OWED_GRACE_NS
-        if not m.flags & (OWED | FINITE) or m.flags & PATIENT or m.copied_to == self.board.backup_number:
-            return
+        if not m.flags & (OWED | FINITE) or m.topic.copying == COPY_SOON or (
+                m.copied_to == self.board.backup_number):
+            return  # what is copied soon has its job, or waits for it
         if m.flags & FINITE:
             due_ns = now_ns + m.topic.replicate_ns - max(<int64_t>0, self.wall_ns - m.created_ns) - COPY_MARGIN_NS
             if m.flags & OWED:
