@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 
 import uvloop
 
@@ -104,16 +105,12 @@ def sleep_until_phase(begin_ns: int, phase: float) -> None:
 def judge(seen: Seen, at_ns: int) -> Failover:
     """What the fault at that time did to the messages made from a period before to five after it."""
     around = [
-        number
-        for number, made in seen.made.items()
-        if at_ns - PERIOD_NS <= made < at_ns + 5 * PERIOD_NS
+        number for number, made in seen.made.items() if at_ns - PERIOD_NS <= made < at_ns + 5 * PERIOD_NS
     ]
     came = [number for number in around if number in seen.arrived]
     latencies = {number: (seen.arrived[number] - seen.made[number]) / 1e6 for number in came}
     first = next(number for number in came if seen.made[number] >= at_ns)
-    gaps = [
-        seen.arrived[later] - seen.arrived[earlier] for earlier, later in zip(came, came[1:], strict=False)
-    ]
+    gaps = [seen.arrived[later] - seen.arrived[earlier] for earlier, later in pairwise(came)]
     moved = max(
         next((each for each in moves if each >= at_ns), at_ns + 10**12)
         for moves in (seen.publisher_moves, seen.subscriber_moves)
@@ -200,7 +197,10 @@ def failover(run: Run) -> Outcome:
     x_ms = load_contracts(FRAME).deployment.failover_ns / 1e6
     return Outcome(
         [_table(results, ahead)],
-        [_verdict_killed(results["SIGKILL"]), *(_verdict_silent(kind, results[kind], x_ms) for kind in ("SIGSTOP", "cut link"))],
+        [
+            _verdict_killed(results["SIGKILL"]),
+            *(_verdict_silent(kind, results[kind], x_ms) for kind in ("SIGSTOP", "cut link")),
+        ],
         {kind: [asdict(each) for each in found] for kind, found in results.items()},
     )
 
@@ -221,9 +221,9 @@ def _table(results: dict[str, list[Failover]], ahead: bool) -> Table:
         *("both clients moved ms", "lost"),
     )
     notes = (
-        "p50 / max; one topic at 10 Hz with L = 0 and N = 1, replicated; the first message made after the fault",
+        "p50 / max; one topic at 10 Hz, L = 0, N = 1, replicated; first: the first made after the fault",
         "SIGKILL: 50 ms after a message; SIGSTOP and the cut: at any moment, silence = 30 ms, x = 50 ms",
-        f"brokers {'ahead of other work' if ahead else 'as usual'}, the client process in real time if permitted",
+        f"brokers {'ahead of other work' if ahead else 'as usual'}, the client in real time if permitted",
     )
     return Table("failover: what a subscriber sees", columns, rows, notes)
 
@@ -235,7 +235,8 @@ def _verdict_killed(found: list[Failover]) -> Verdict:
     return Verdict(
         f"failover gap at an L = 0 topic, 10 Hz, SIGKILL between messages, {len(found)} crashes",
         f"p50 under {P50_MS_MAX:g} ms, max under {WORST_MS_MAX:g} ms",
-        f"p50 {middle:.2f} ms, max {worst:.2f} ms, {lost} lost; clients moved in {moved:.2f} (max {moved_worst:.2f}) ms",
+        f"p50 {middle:.2f} ms, max {worst:.2f} ms, {lost} lost; "
+        f"clients moved in {moved:.2f} (max {moved_worst:.2f}) ms",
         middle < P50_MS_MAX and worst < WORST_MS_MAX and lost == 0,
     )
 
@@ -251,4 +252,3 @@ def _verdict_silent(kind: str, found: list[Failover], x_ms: float) -> Verdict:
         f"clients moved in {moved:.1f} (max {moved_worst:.1f}) ms",
         max(worst, moved_worst) < x_ms and lost == 0,
     )
-

@@ -1,4 +1,4 @@
-"""The published mix of six categories, published and received by Holdfast's own client in processes of its own.
+"""The published mix of six categories, sent and received by Holdfast's own client in processes of its own.
 
 Laws:
 - a payload is the number of its message within its topic, and when it was made on this machine's one clock
@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import uvloop
 
@@ -23,6 +24,7 @@ from holdfast import Client, Outgoing, connect
 from holdfast.contract.model import Contract
 from holdfast.endpoint import Event, Redirected
 
+from .ahead import go_ahead
 from .measure import Cue
 
 STOP_POLL_S = 0.02
@@ -96,7 +98,9 @@ async def _until_stopped(cue: Cue) -> None:
         await asyncio.sleep(STOP_POLL_S)
 
 
-async def _publish(client: Client, proxy: Proxy, at_ns: array[int], phase: float, stop: asyncio.Event) -> None:
+async def _publish(
+    client: Client, proxy: Proxy, at_ns: array[int], phase: float, stop: asyncio.Event
+) -> None:
     assert proxy.contract.period_ns is not None
     period = proxy.contract.period_ns / 1e9
     due = time.monotonic() + phase * period
@@ -113,6 +117,7 @@ async def _publish(client: Client, proxy: Proxy, at_ns: array[int], phase: float
 
 def publish_mix(cue: Cue, addresses: list[str], proxies: list[Proxy], seed: int) -> Published:
     """Publishes until it is told to stop."""
+    go_ahead()
 
     async def work() -> Published:
         rng, result, stop = random.Random(seed), Published(), asyncio.Event()
@@ -154,6 +159,7 @@ async def _receive(client: Client, contract: Contract, result: Received) -> None
 
 def receive_mix(cue: Cue, addresses: list[str], contracts: list[Contract], qos: int) -> Received:
     """A subscriber for each category, until told to stop."""
+    go_ahead()
 
     async def work() -> Received:
         result = Received()
@@ -232,7 +238,7 @@ def settle_account(proxies: list[Proxy], published: list[Published], received: R
             account.published += len(times)
             account.delivered += len(distinct)
             account.repeated += len(numbers) - len(distinct)
-            account.disordered += sum(later < earlier for earlier, later in zip(numbers, numbers[1:]))
+            account.disordered += sum(later < earlier for earlier, later in pairwise(numbers))
             account.runs += _runs(proxy, topic, times, distinct)
     return account
 
@@ -246,8 +252,6 @@ def _runs(proxy: Proxy, topic: str, times: array[int], delivered: set[int]) -> l
         if missing and first is None:
             first = number
         elif not missing and first is not None:
-            runs.append(
-                Run(topic, contract.name, contract.loss_tolerance, first, number - 1, times[first])
-            )
+            runs.append(Run(topic, contract.name, contract.loss_tolerance, first, number - 1, times[first]))
             first = None
     return runs

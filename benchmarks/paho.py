@@ -50,9 +50,7 @@ class Plain:
         self._addresses = cycle(addresses)
         self._properties = Properties(PacketTypes.CONNECT)
         self._properties.SessionExpiryInterval = SESSION_EXPIRY_S
-        self.client = Client(
-            CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTProtocolVersion.MQTTv5
-        )
+        self.client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTProtocolVersion.MQTTv5)
         self.client.reconnect_delay_set(RETRY_S, RETRY_S)
         self.client.on_connect = self._connected
         self.client.on_disconnect = self._disconnected
@@ -91,7 +89,7 @@ class Ledger:
     published: int = 0
     acknowledged: set[tuple[str, int]] = field(default_factory=set)
     came: Counter[tuple[str, int]] = field(default_factory=Counter)
-    turned_away: int = 0
+    refused: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -197,7 +195,7 @@ def trial(crashes: int) -> tuple[Ledger, list[Crash]]:
             give_up = time.monotonic() + SETTLE_S_MAX
             while (publisher.unacknowledged or ledger.lost) and time.monotonic() < give_up:
                 time.sleep(0.02)
-            ledger.turned_away = publisher.plain.refused + subscriber.refused
+            ledger.refused = publisher.plain.refused + subscriber.refused
         finally:
             publisher.plain.stop()
             subscriber.stop()
@@ -221,7 +219,7 @@ def paho(run: Run) -> Outcome:
     outage = spread(each.outage_ms for each in crashes)
     notes = (
         f"{len(crashes)} crashes, {PER_S} messages/s; {ledger.published:,} published; until 100 more were "
-        f"acknowledged: {outage.show('{:.0f}')} ms after SIGKILL; turned away by a standby {ledger.turned_away} times",
+        f"acknowledged: {outage.show('{:.0f}')} ms after SIGKILL; {ledger.refused} times refused by a standby",
     )
     table = Table("paho: QoS 1 through crashes", ("", "acknowledged", "lost", "came twice"), rows, notes)
     verdict = Verdict(

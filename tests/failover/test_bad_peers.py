@@ -14,7 +14,7 @@ from holdfast.mqtt.packets import Connect, Packet, Properties, Publish, Subscrib
 from holdfast.replication.messages import PROTOCOL, Beat, Hello, Refusal, decode_word, encode_word
 from holdfast.replication.roles import Role
 
-from .traffic import Traffic, run
+from .traffic import CALM, Traffic, run
 
 CONTROL = 1
 HEAD = struct.Struct("!IB")
@@ -23,7 +23,7 @@ WAIT_S = 8.0
 
 @pytest.fixture(scope="module")
 def pair():
-    with running_group() as group:
+    with running_group(settings=CALM) as group:
         yield group
 
 
@@ -109,7 +109,7 @@ def test_a_member_that_cannot_be_one_is_told_why(pair, changed: dict[str, object
 def test_members_with_different_contracts_say_so_in_both_logs(tmp_path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(FRAME.read_text().replace("loss_tolerance = 3", "loss_tolerance = 2"))
-    with running_group(started=False) as group:
+    with running_group(settings=CALM, started=False) as group:
         group.contracts["b"] = other
         for name in group.members:
             group.start(name)

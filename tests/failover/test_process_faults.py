@@ -6,9 +6,9 @@ Each test leaves the pair protected again; the topic tolerates no loss, so every
 import signal
 
 from benchmarks.crash import trial
-from benchmarks.group import Settings, ask_view, running_group
+from benchmarks.group import ask_view, running_group
 
-from .traffic import Traffic, aside, run, until
+from .traffic import CALM, CALM_RELAYED, Traffic, aside, run, until
 
 
 def follows(group, name: str, above: int) -> bool:
@@ -29,7 +29,7 @@ def test_a_killed_primary_comes_back_as_backup_and_nothing_is_lost() -> None:
                 assert after.teller != note.teller
                 assert after.number > note.number
 
-    with running_group() as group:
+    with running_group(settings=CALM) as group:
         run(test(group))
 
 
@@ -47,7 +47,7 @@ def test_a_killed_backup_comes_back_under_traffic() -> None:
             assert after.teller == note.teller
             await traffic.more(2)
 
-    with running_group() as group:
+    with running_group(settings=CALM) as group:
         run(test(group))
 
 
@@ -65,7 +65,7 @@ def test_a_replica_that_lags_is_let_go_and_taken_in_again() -> None:
             assert after.teller == note.teller
             await traffic.more(2)
 
-    with running_group() as group:
+    with running_group(settings=CALM) as group:
         run(test(group))
 
 
@@ -81,7 +81,7 @@ def test_a_primary_that_was_stopped_steps_down_when_it_wakes() -> None:
             assert after.teller == note.places[1].name
             await traffic.more(2)
 
-    with running_group() as group:
+    with running_group(settings=CALM) as group:
         run(test(group))
 
 
@@ -99,7 +99,7 @@ def test_a_cut_link_gives_one_primary_of_the_highest_view() -> None:
             assert after.teller == note.places[1].name
             await traffic.more(2)
 
-    with running_group(settings=Settings(relayed=True)) as group:
+    with running_group(settings=CALM_RELAYED) as group:
         run(test(group))
 
 
@@ -113,12 +113,12 @@ def test_clients_come_back_when_both_were_killed() -> None:
             await aside(group.await_protected)
             await traffic.more(3)
 
-    with running_group() as group:
+    with running_group(settings=CALM) as group:
         run(test(group))
 
 
 def test_a_share_of_the_published_mix_keeps_its_contracts() -> None:
-    found = trial(1, 2, share=0.1, warm_up_s=0.5)
+    found = trial(1, 2, CALM, share=0.1, warm_up_s=0.5)
     assert found.account.topics > 150
     assert found.account.published > 5_000
     assert not found.account.broken

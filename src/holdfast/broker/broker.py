@@ -147,9 +147,9 @@ class Broker:
         core = self.core
         core.board.now_ns = now_ns
         core.wall_ns = wall_ns
-        core.board.tell_discards()
         core.pump()
         core.deliver(self.limits.slice_jobs_max)
+        core.board.tell_discards()
         for _ in range(min(CONTROL_PER_TURN, len(core.control))):
             self._control(core.control.popleft(), now_ns)
         self._look_around(now_ns)
@@ -271,6 +271,7 @@ class Broker:
             self.watched_connections.next_ns,
             self.watched_sessions.next_ns,
             self.core.later_ns,
+            self.core.board.discards_ns,
         )
         return min((time for time in times if time is not None), default=None)
 

@@ -2,7 +2,8 @@
 #
 # Laws:
 #   a frame is the length of what follows (four bytes), its kind, its body; numbers are big-endian
-#   COPY and MARK are counted on both sides: CONFIRM says how many of them the backup has, in order
+#   COPY and MARK are counted on both sides: CONFIRM says how many of them the backup has, in order; it is sent
+#   when one of them asks for it, because somebody waits
 #   a DISCARD never leaves before the sockets of the subscribers have taken the message
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -31,6 +32,7 @@ cdef enum:
     FRAME_HEAD = 5
     COPY_HEAD = 44          # of a COPY, before the message as MQTT 5 sends it
     MARK_SIZE = 19
+    ASKS_CONFIRM = 0x80     # in the flags of a COPY
     DISCARDS_MAX = 4096     # numbers in one frame
 
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from holdfast.broker.link cimport Link
-from holdfast.broker.message cimport Message, RETAIN, message_topic
+from holdfast.broker.message cimport HELD, OWED, RETAIN, Message, message_topic
 from holdfast.mqtt.wire cimport out_reserve, varint_size, write_u16, write_u32
 
 
@@ -35,7 +35,7 @@ cdef bint put_copy(Link link, Message* m, int64_t wall_of_now_ns) noexcept:
     write_u32(at + 36, m.topic_size)
     write_u16(at + 40, m.packet_id)
     at[42] = m.qos
-    at[43] = m.flags & RETAIN
+    at[43] = (m.flags & RETAIN) | (ASKS_CONFIRM if m.flags & (OWED | HELD) else 0)
     memcpy(at + COPY_HEAD, message_topic(m), body)
     return 1
 

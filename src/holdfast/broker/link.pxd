@@ -53,6 +53,8 @@ cdef class Board:
     cdef public bint coordinated    # a dispatch makes its copy superfluous, and the other way round
     cdef uint64_t* discards         # copies that the backup need not keep
     cdef uint32_t discards_len, discards_cap
+    cdef int64_t discards_since_ns  # when the oldest of them was added
+    cdef public bint stirred        # another broker said something that plain Python is to hear
     cdef uint64_t frames            # COPY and MARK frames sent to this backup
     cdef public uint64_t discarded
     cdef public list done_log       # numbers of journaled messages that every subscriber has; None: no journal

@@ -19,6 +19,7 @@ cdef uint8_t PUBACK = 0x40
 cdef uint8_t PUBREC = 0x50
 cdef uint8_t TOPIC_ALIAS = 0x23
 cdef uint8_t NO_MATCHING_SUBSCRIBERS = 0x10
+cdef int64_t DISCARD_WAIT_NS = 1_000_000    # how long discards wait for copies to travel with
 cdef uint8_t REASON_STRING = 0x1F
 cdef int64_t SECOND_NS = 1_000_000_000
 cdef bytes NO_JOURNAL = b"the journal takes no durable messages now; send this one again later"
@@ -75,7 +76,7 @@ cdef class Board:
 
     @property
     def waiting(self) -> bool:
-        return self.peers.len > 0 or self.ready.len > 0 or self.pumps.len > 0 or self.discards_len > 0
+        return self.peers.len > 0 or self.ready.len > 0 or self.pumps.len > 0
 
     # Who has a message
 
@@ -99,6 +100,8 @@ cdef class Board:
                 if grown != NULL:
                     self.discards = grown
                     self.discards_cap = cap
+            if self.discards_len == 0:
+                self.discards_since_ns = self.now_ns
             if self.discards_len < self.discards_cap:
                 self.discards[self.discards_len] = m.minor
                 self.discards_len += 1
@@ -131,11 +134,19 @@ cdef class Board:
             self.frames += 1
 
     def tell_discards(self) -> None:
-        """What every subscriber has by now, the backup may let go of."""
-        if self.discards_len and self.backup is not None:
+        """What every subscriber has, the backup may let go of: together with copies, or else after a while."""
+        if self.discards_len == 0 or (self.backup is not None and self.backup.out.len == 0
+                                      and self.now_ns < self.discards_since_ns + DISCARD_WAIT_NS):
+            return
+        if self.backup is not None:
             put_discards(self.backup, self.discards, self.discards_len)
         self.discarded += self.discards_len
         self.discards_len = 0
+
+    @property
+    def discards_ns(self) -> int | None:
+        """When the backup is to be told, should there be no copy for it before."""
+        return self.discards_since_ns + DISCARD_WAIT_NS if self.discards_len else None
 
 
 cdef class Link:

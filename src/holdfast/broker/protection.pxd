@@ -3,6 +3,7 @@
 # Laws:
 #   coordination (FRAME, table 3): a copy is not sent once its message is dispatched; the copy of a dispatched
 #   message is discarded; both only while the board is `coordinated`
+#   a copy waits for the dispatch a moment, never past its deadline: most dispatches make it superfluous
 #   a message goes to one backup at most once
 #   a QoS 2 message is dispatched when the backup has it, not before, so that a crash never doubles it
 #   what waits for a backup that is gone waits no longer
@@ -39,6 +40,7 @@ cdef class Protection:
     cdef readonly Board board
     cdef JobQueue jobs
     cdef JobQueue later     # messages that go to the backup unless every subscriber has them by then
+    cdef Awaiting patient   # by time: messages that wait a moment for their subscribers before they are copied
     cdef Awaiting sent      # by frames to the backup
     cdef Awaiting written   # by publication numbers that the journal has
     cdef PolicyKind policy
@@ -46,6 +48,7 @@ cdef class Protection:
     cdef public list durable_log        # messages for the journal; None: there is none
     cdef public bint journal_refuses    # it takes nothing now: durable messages that await an answer get a refusal
     cdef public bint copy_first         # no dispatch before its copy was sent
+    cdef public int64_t patience_ns     # how long a copy waits for the dispatch that makes it superfluous
     cdef readonly size_t backup_bytes_max   # what may wait on the way to the backup
     cdef public bint backup_lags            # it does not take its copies
     cdef public uint64_t copies, copies_aborted
@@ -56,6 +59,7 @@ cdef class Protection:
     cdef bint copy(self, Message* m) noexcept
     cdef void copy_later(self, Message* m) noexcept
     cdef void copy_when_due(self) noexcept
+    cdef void forget_dispatched(self) noexcept
     cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, Link link, uint32_t index) noexcept
     cdef void release_from(self, Awaited* awaited, uint16_t flag) noexcept
     cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept

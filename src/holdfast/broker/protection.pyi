@@ -7,6 +7,7 @@ class Protection:
     durable_log: list[tuple[int, int, int, int, int, bytes, bytes, bytes]] | None
     journal_refuses: bool
     copy_first: bool
+    patience_ns: int
     backup_bytes_max: int
     backup_lags: bool
     copies: int

@@ -9,7 +9,7 @@ from holdfast.broker.copies cimport FLIGHT, RECEIVED, RELEASED, TAKEN, put_copy
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
-    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, HELD, JOURNALED, OWED, RETAIN, TRACKED, Message, Topic,
+    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, HELD, JOURNALED, OWED, PATIENT, RETAIN, TRACKED, Message, Topic,
     message_drop, message_hold, message_payload, message_props,
 )
 from holdfast.broker.session cimport AWAITS_PUBCOMP, AWAITS_PUBREC, LANES, PACKET_IDS, Flight, Session
@@ -37,6 +37,7 @@ cdef class Protection:
     def __dealloc__(self) -> None:
         jobs_clear(&self.jobs)
         jobs_clear(&self.later)
+        forget(&self.patient)
         forget(&self.sent)
         forget(&self.written)
 
@@ -69,6 +70,7 @@ cdef class Protection:
             job = jobs_pop(&self.later)
             self.board.safe(job.message)
             message_drop(job.message)
+        self.release_up_to(&self.patient, 0xFFFFFFFFFFFFFFFFULL, 0)
         self.board.backup = backup
         self.board.backup_number = max(1, (self.board.backup_number + 1) & 0xFFFF)
         self.board.frames = 0
@@ -78,6 +80,7 @@ cdef class Protection:
         """Another broker serves: what waits here is its to deliver, and nobody is told of it by us."""
         jobs_clear(&self.jobs)
         jobs_clear(&self.later)
+        forget(&self.patient)
         forget(&self.sent)
 
     def backup_has(self, uint64_t frames) -> None:
@@ -91,7 +94,11 @@ cdef class Protection:
     @property
     def later_ns(self) -> int | None:
         """When the next message goes to the backup unless every subscriber has it."""
-        return self.later.jobs[0].major if self.later.len else None
+        cdef uint64_t soonest = self.later.jobs[0].major if self.later.len else 0xFFFFFFFFFFFFFFFFULL
+        self.forget_dispatched()
+        if self.patient.head != self.patient.tail:
+            soonest = min(soonest, self.patient.items[self.patient.head & (self.patient.cap - 1)].number)
+        return None if soonest == 0xFFFFFFFFFFFFFFFFULL else soonest
 
     def copy_held(self, Session session not None) -> None:
         """A backup is new: what waits in a session, or is on its way to its client, is copied to it."""
@@ -132,6 +139,7 @@ cdef class Protection:
         """Sees to it that a message which a crash could lose is copied; 0 when memory is gone."""
         cdef Topic* topic = m.topic
         cdef uint64_t major
+        cdef int64_t due_ns
         if owed:
             m.flags |= TRACKED
         if m.qos == 2:
@@ -140,8 +148,11 @@ cdef class Protection:
         if topic.copying != COPY_SOON or topic.routes_len == 0:
             return 1
         m.flags |= TRACKED
-        major = schedule_key(self.policy, <Terms>topic.terms, self.board.now_ns + topic.replicate_ns - travelled_ns,
-                             m.minor, 1)
+        due_ns = self.board.now_ns + topic.replicate_ns - travelled_ns
+        if self.patience_ns and self.board.now_ns + self.patience_ns + COPY_MARGIN_NS < due_ns:
+            m.flags |= PATIENT
+            return self.wait(&self.patient, self.board.now_ns + self.patience_ns, m, None, 0)
+        major = schedule_key(self.policy, <Terms>topic.terms, due_ns, m.minor, 1)
         if self.copy_first:
             major = min(major, m.major)
         topic.last_copy = max(major, topic.last_copy)
@@ -183,7 +194,7 @@ cdef class Protection:
         cdef Job job
         cdef int64_t now_ns = self.board.now_ns
         cdef int64_t due_ns = now_ns + OWED_GRACE_NS
-        if not m.flags & (OWED | FINITE) or m.copied_to == self.board.backup_number:
+        if not m.flags & (OWED | FINITE) or m.flags & PATIENT or m.copied_to == self.board.backup_number:
             return
         if m.flags & FINITE:
             due_ns = now_ns + m.topic.replicate_ns - max(<int64_t>0, self.wall_ns - m.created_ns) - COPY_MARGIN_NS
@@ -197,8 +208,28 @@ cdef class Protection:
         if jobs_push(&self.later, job):
             message_hold(m)
 
+    cdef void forget_dispatched(self) noexcept:
+        """Copies whose dispatch came first are not made."""
+        cdef Message* m
+        while self.patient.head != self.patient.tail:
+            m = self.patient.items[self.patient.head & (self.patient.cap - 1)].message
+            if not m.flags & DISPATCHED or not self.board.coordinated:
+                break
+            self.patient.head += 1
+            self.copies_aborted += 1
+            message_drop(m)
+
     cdef void copy_when_due(self) noexcept:
         cdef Job job
+        cdef Message* m
+        self.forget_dispatched()
+        while self.patient.head != self.patient.tail and (
+                <int64_t>self.patient.items[self.patient.head & (self.patient.cap - 1)].number <= self.board.now_ns):
+            m = self.patient.items[self.patient.head & (self.patient.cap - 1)].message
+            self.patient.head += 1
+            m.flags &= ~PATIENT
+            self.replicate(m)
+            message_drop(m)
         while self.later.len and <int64_t>self.later.jobs[0].major <= self.board.now_ns:
             job = jobs_pop(&self.later)
             if not job.message.flags & DISPATCHED:
@@ -251,7 +282,7 @@ cdef class Protection:
             if flag == DURABLE:
                 m.flags &= ~DURABLE
             else:
-                m.flags |= flag
+                m.flags = (m.flags | flag) & ~PATIENT
                 if m.flags & HELD:
                     m.flags &= ~HELD
                     self.plan(m, DISPATCH, m.major)

@@ -83,6 +83,7 @@ cdef class Session:
     cdef void land(self, Flight* flight) noexcept
     cdef void let_go(self, Message* m) noexcept
     cdef bint room_for_flight(self) noexcept
+    cdef void skip_identifiers(self) noexcept
     cdef bint restore(self, Message* m, uint16_t packet_id, bint taken) noexcept
     cdef void want_pump(self) noexcept
     cdef bint window_open(self) noexcept

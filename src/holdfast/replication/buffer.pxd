@@ -22,6 +22,7 @@ cdef class BackupBuffer:
     cdef readonly dict flights  # session serial -> {packet identifier: [number, taken]}
     cdef readonly dict had      # number -> serials of sessions that have it
     cdef readonly dict received # session serial -> QoS 2 identifiers between PUBLISH and PUBREL
+    cdef bint asked             # somebody waits to hear that it is here
     cdef readonly uint64_t frames           # COPY and MARK frames taken from this primary
     cdef readonly uint64_t number_max       # the highest publication number seen
     cdef readonly uint64_t taken, discarded, superseded

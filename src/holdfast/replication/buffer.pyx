@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from holdfast.broker.copies cimport COPY_HEAD, FLIGHT, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64
+from holdfast.broker.copies cimport ASKS_CONFIRM, COPY_HEAD, FLIGHT, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64
 from holdfast.broker.core cimport Core
 from holdfast.broker.message cimport (
     DISCARDED, JOURNALED, RETAIN, Message, Topic, message_drop, message_hold, message_new,
@@ -127,6 +127,7 @@ cdef class BackupBuffer:
             return 0
         self.frames += 1
         self.taken += 1
+        self.asked |= (at[43] & ASKS_CONFIRM) != 0
         if read_u64(at) > self.number_max:
             self.number_max = read_u64(at)
         topic = self.core.topic_at(body, topic_size)
@@ -193,6 +194,7 @@ cdef class BackupBuffer:
         number = read_u64(at + 11)
         flights = self.flights.setdefault(serial, {})
         if at[0] == RELEASED:
+            self.asked = True
             self.received.get(serial, set()).discard(packet_id)
         elif at[0] == RECEIVED:
             self.received.setdefault(serial, set()).add(packet_id)
@@ -314,6 +316,7 @@ cdef class BackupBuffer:
         cdef Message* m
         cdef int again = 0
         for serial, session in sessions.items():
+            session.skip_identifiers()
             session.received = self.received.get(serial)
             flights = self.flights.get(serial)
             if flights or self.had:

@@ -72,7 +72,7 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
 
     name: Annotated[str, text(60, "plant")]
     members: tuple[MemberConfig, ...] = msgspec.field(name="member")
-    heartbeat_ns: Annotated[int, duration(1, "5ms")] = named("heartbeat", 5 * MS)
+    heartbeat_ns: Annotated[int, duration(1, "10ms")] = named("heartbeat", 10 * MS)
     silence_ns: Annotated[int, duration(1, "30ms")] = named("silence", 30 * MS)
     join_wait_ns: Annotated[int, duration(1, "1s")] = named("join_wait", 1 * S)
     depth: Annotated[int, whole(1, MEMBERS_MAX, 2)] = 2
@@ -114,3 +114,4 @@ class Switches(msgspec.Struct, frozen=True):
     coordination: bool = True
     selective: bool = True
     copy_first: bool = False
+    patience_ns: int = 1 * MS

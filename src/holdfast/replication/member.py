@@ -54,6 +54,7 @@ from holdfast.replication.standby import Door
 from holdfast.replication.views import Claim, View, next_number, note_of
 
 WORDS_PER_TURN = 64
+NEVER_NS = 2**62
 NUMBERS_SKIPPED = 2**32  # publication numbers that a crashed primary may have given without our knowing
 AS_PUBLISHED = Switches()
 GRACE_S = 5  # how long clients that were connected may take to come to a new primary
@@ -95,6 +96,7 @@ class Member:
         self.doubt: Doubt | None = None
         self.index = group.index_of(name)
         self._published_max = 0
+        self._due_ns = now_ns
         self._last_sign_ns: int | None = None
         self.view_max = 0  # the highest view anybody told of
         self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
@@ -128,6 +130,7 @@ class Member:
         self._reckon_with(book)
         core.selective = switches.selective
         core.copy_first = switches.copy_first
+        core.patience_ns = switches.patience_ns if switches.selective and not switches.copy_first else 0
         core.board.coordinated = switches.coordination
         self.buffer = BackupBuffer(
             core,
@@ -154,17 +157,20 @@ class Member:
         return self.broker.open(inbox, now_ns)
 
     def accept_peer(self, inbox: Inbox | None, now_ns: int) -> Peer:
+        self._due_ns = now_ns
         return self.peers.open(inbox, now_ns)
 
     def take_dials(self) -> list[str]:
         return self.peers.take_dials()
 
     def dialed(self, name: str, inbox: Inbox | None, now_ns: int) -> Peer:
+        self._due_ns = now_ns
         return self.peers.open(inbox, now_ns, name)
 
     def undialable(self, name: str, now_ns: int) -> None:
         self.peers.undialable(name, now_ns)
         self._look_for_primary(now_ns)
+        self._due_ns = now_ns
 
     def lost(self, wire: Wire, now_ns: int) -> None:
         if isinstance(wire, Connection):
@@ -188,7 +194,23 @@ class Member:
         if slept_ns > self.group.silence_ns // 2:
             self._wake(now_ns, slept_ns)
         more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
-        more |= self._listen(now_ns)
+        return more | self._work(now_ns) if self._stirred(now_ns) else more
+
+    def _stirred(self, now_ns: int) -> bool:
+        """Whether there is anything to do but messages."""
+        core = self.broker.core
+        return bool(
+            core.board.stirred
+            or now_ns >= self._due_ns
+            or core.backup_lags
+            or core.retained_log
+            or self.recorder.unsent
+        )
+
+    def _work(self, now_ns: int) -> bool:
+        """Everything that the group needs, a bounded piece of each."""
+        self.broker.core.board.stirred = False
+        more = self._listen(now_ns)
         if self.doubt is not None:
             self._doubt(now_ns)
         self.serving.record_retained()
@@ -196,11 +218,16 @@ class Member:
         more |= self.serving.bring_up_to_date(now_ns)
         self.serving.tell_increments()
         self.recorder.settle(now_ns)
+        self._due_ns = now_ns if more else self._next_work_ns()
         return more
 
     @property
     def next_ns(self) -> int | None:
-        times = [self.broker.next_ns, self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns]
+        next_ns = self.broker.next_ns
+        return self._due_ns if next_ns is None else min(next_ns, self._due_ns)
+
+    def _next_work_ns(self) -> int:
+        times = [self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns]
         if self.role is Role.JOINING:
             times.append(self._joining_since_ns + self.group.join_wait_ns)
         if self.doubt is not None:
@@ -208,7 +235,7 @@ class Member:
         if self._gone_since_ns is not None:
             patience_ns = max(self._patience_ns(), self.group.silence_ns if self.peers.sought else 0)
             times.append(self._gone_since_ns + patience_ns)
-        return min((time for time in times if time is not None), default=None)
+        return min((time for time in times if time is not None), default=NEVER_NS)
 
     def _wake(self, now_ns: int, slept_ns: int) -> None:
         """We were asleep ourselves: nobody else's silence counts, and another may serve by now."""
@@ -258,6 +285,7 @@ class Member:
             case Beat():
                 self._published_max = max(self._published_max, word.published)
                 self._measure(peer)
+                peer.state.heard_us_ns = word.echo_ns
                 self.told(peer, word.role, word.view, now_ns)
             case ViewIs():
                 self.following.view_is(peer, word, now_ns)
@@ -315,7 +343,7 @@ class Member:
     def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
         """A member says what it is."""
         state: PeerState = peer.state
-        state.role, state.view, state.told_ns = role, view, now_ns
+        state.role, state.view = role, view
         if self.follows(peer):
             self.view_max = max(self.view_max, view)
             if role is not Role.PRIMARY:
@@ -339,6 +367,7 @@ class Member:
         found = step(self.role, happening)
         if found is None:
             return
+        self._due_ns = now_ns
         action, role = found
         before, self.role = self.role, role
         self.event("role", {"was": before.value, "is": role.value, "because": happening.value})
@@ -398,6 +427,7 @@ class Member:
     ) -> None:
         """The arbiter's answer; None: it gave none. `standing` is the view that it knows. Without an arbiter
         a claim is won at once: the number is nobody else's."""
+        self._due_ns = now_ns
         if self.role is not Role.CLAIMING:
             self.serving.contest.answered(number, won, standing, why, now_ns)
         elif won and number > self.view_max:
@@ -483,7 +513,11 @@ class Member:
     def _is_first(self, now_ns: int) -> bool:
         """Nobody who answers is better suited to serve: more state, or earlier in the order."""
         since_ns = self._joining_since_ns
-        others = [peer.state for peer in self.peers.greeted() if peer.state.told_ns > since_ns]
+        others = [
+            peer.state
+            for peer in self.peers.greeted()
+            if max(peer.state.heard_us_ns, peer.opened_ns) >= since_ns  # older words may have been held up
+        ]
         if any(state.role in (Role.PRIMARY, Role.CLAIMING) for state in others):
             return False
         waited = now_ns - since_ns >= self.group.join_wait_ns
@@ -515,6 +549,7 @@ class Member:
 
     def peer_ended(self, peer: Peer, now_ns: int) -> None:
         """The connection to another member is over."""
+        self._due_ns = now_ns
         follows = self.follows(peer)
         if not self.peers.forget(peer, now_ns):
             return

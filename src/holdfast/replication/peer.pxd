@@ -19,7 +19,7 @@ cdef class Peer(Wire):
     cdef readonly object control        # bodies of CONTROL frames
     cdef public BackupBuffer buffer     # where its copies go while it is the primary that is followed
     cdef readonly str fault             # what was wrong with what came
-    cdef public int64_t heard_ns, opened_ns
+    cdef public int64_t heard_ns, opened_ns, wrote_ns
     cdef public object state            # what plain Python knows of the broker at the other end
     cdef uint32_t frame_bytes_max
 

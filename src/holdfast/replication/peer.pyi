@@ -12,6 +12,7 @@ class Peer(Wire):
     fault: str | None
     heard_ns: int
     opened_ns: int
+    wrote_ns: int
     state: Any
     def __init__(self, core: Core, inbox: Inbox | None, now_ns: int) -> None: ...
     def closed(self) -> None: ...

@@ -56,16 +56,20 @@ cdef class Peer(Wire):
         self.core.wall_ns = wall_ns
         self.take(<const uint8_t*>(<char*>data), len(data))
 
+    cpdef flushed(self):
+        self.wrote_ns = self.board.now_ns
+
     cpdef bint wants_bytes(self):
         """Other brokers are always heard."""
         return True
 
     cdef void take(self, const uint8_t* data, size_t size):
         cdef size_t used
-        cdef uint64_t before = 0 if self.buffer is None else self.buffer.frames
         if self.closing or self.fault is not None:
             return
         self.heard_ns = self.board.now_ns
+        if self.state is not None and self.state.mute:
+            self.board.stirred = True
         if self.pending.len:
             if not out_reserve(&self.pending, size):
                 self.fault = "no memory is left for what it sends"
@@ -86,7 +90,8 @@ cdef class Peer(Wire):
                     return
                 memcpy(self.pending.data, data + used, size - used)
                 self.pending.len = size - used
-        if self.buffer is not None and self.buffer.frames != before:
+        if self.buffer is not None and self.buffer.asked:
+            self.buffer.asked = False
             self.confirm()
 
     cpdef confirm(self):
@@ -116,6 +121,7 @@ cdef class Peer(Wire):
         cdef uint32_t i
         if kind == CONTROL:
             self.control.append(PyBytes_FromStringAndSize(<char*>body, size))
+            self.board.stirred = True
         elif kind == CONFIRM and size == 8:
             if self.board.backup is self:
                 self.core.backup_has(read_u64(body))
@@ -131,4 +137,7 @@ cdef class Peer(Wire):
                 self.fault = "a malformed mark"
         else:
             self.fault = f"a frame of kind {kind} with {size} bytes: that is no broker of this version"
-        return self.fault is None
+        if self.fault is not None:
+            self.board.stirred = True
+            return 0
+        return 1

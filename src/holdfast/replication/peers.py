@@ -33,6 +33,7 @@ from holdfast.units import MS, S
 DIAL_AGAIN_NS = 50 * MS
 GREETING_NS_MAX = 5 * S
 MUTE_NS_MAX = 5 * S
+BEAT_NS_MAX = 100 * MS  # however much else is written
 STRANGERS_MAX = 16  # connections that have not said who they are
 
 
@@ -52,7 +53,8 @@ class PeerState(Struct):
     way_ns: int | None = None  # half of the last round trip
     dialed: bool = False  # by us
     said_bye: bool = False
-    told_ns: int = 0  # when it last said what it is
+    beat_ns: int = 0  # when we last beat for it
+    heard_us_ns: int = 0  # when we said what it had heard when it last spoke
     mute: bool = False  # nothing was heard of it for too long
 
     @property
@@ -225,17 +227,23 @@ class Peers:
         times = [at_ns for name, at_ns in self._dial_at_ns.items() if self._may_dial(name)]
         if self._peers:
             times.append(self._beat_at_ns)
+        times += [peer.heard_ns + self.group.silence_ns + 1 for peer in self.greeted()]
         return min(times, default=None)
 
     def look_around(self, beat: BeatFor, now_ns: int) -> None:
         self._now_ns = now_ns
         if now_ns >= self._beat_at_ns:
-            self.beat(beat, now_ns)
+            self.beat(beat, now_ns, everybody=False)
 
-    def beat(self, beat: BeatFor, now_ns: int) -> None:
+    def beat(self, beat: BeatFor, now_ns: int, *, everybody: bool = True) -> None:
+        """Tells the others that we live, and what we are; who was written to just now knows the former."""
         self._beat_at_ns = now_ns + self.group.heartbeat_ns
         for peer in self.greeted():
-            self.send(peer, beat(peer, now_ns))
+            state: PeerState = peer.state
+            written = now_ns - peer.wrote_ns < self.group.heartbeat_ns
+            if everybody or not written or now_ns - state.beat_ns >= BEAT_NS_MAX:
+                state.beat_ns = now_ns
+                self.send(peer, beat(peer, now_ns))
 
     def silent(self, now_ns: int) -> list[Peer]:
         """Those of which nothing was heard for too long, each told of once; later their connections close."""

@@ -96,6 +96,7 @@ class Membership:
                     raise
         except (OSError, TimeoutError):
             self.member.undialable(name, time.monotonic_ns())
+            self.server.step()  # it may have been all that kept the member from serving
             return
         peer = self.member.dialed(name, self.server.inbox, time.monotonic_ns())
         self.server.poller.adopt(connecting.detach(), peer)

@@ -14,4 +14,5 @@ class BrokerOptions(Struct, frozen=True):
     coordination: bool = True
     selective: bool = True
     copy_first: bool = False
+    patience_ns: int = 1_000_000
     data: str | None = None

@@ -70,7 +70,7 @@ def make_broker(options: BrokerOptions, book: ContractBook) -> Broker | Member:
     seed, now_ns = secrets.randbits(64), time.monotonic_ns()
     if options.group is None or options.member is None:
         return Broker(book, policy=options.policy, seed=seed, now_ns=now_ns, event=log_event)
-    switches = Switches(options.coordination, options.selective, options.copy_first)
+    switches = Switches(options.coordination, options.selective, options.copy_first, options.patience_ns)
     group = load_group(options.group, options.member)
     return Member(
         book,
