@@ -219,7 +219,7 @@ def paho(run: Run) -> Outcome:
     outage = spread(each.outage_ms for each in crashes)
     notes = (
         f"{len(crashes)} crashes, {PER_S} messages/s; {ledger.published:,} published; until 100 more were "
-        f"acknowledged: {outage.show('{:.0f}')} ms after SIGKILL; {ledger.refused} times refused by a standby",
+        f"acknowledged: {outage.show('{:.0f}')} ms after SIGKILL; {ledger.refused} refused by a standby",
     )
     table = Table("paho: QoS 1 through crashes", ("", "acknowledged", "lost", "came twice"), rows, notes)
     verdict = Verdict(

@@ -1,4 +1,4 @@
-"""`holdfast demo`: runs by itself, on a terminal, and leaves nothing behind however it ends.
+"""`holdfast demo`: runs by itself, on a terminal with keys, and leaves nothing behind however it ends.
 
 Whether a deadline is met depends on how busy the machine is, so what is tested is that the exit code and the
 sentence at the end are those of the table, and that nothing is lost.
@@ -8,12 +8,14 @@ import fcntl
 import os
 import pty
 import re
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import termios
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,19 +28,23 @@ from rich.console import Console
 
 from holdfast.broker.contracts import ContractIndex
 from holdfast.cli.demo.command import PLANT_CONTRACTS
+from holdfast.cli.demo.pair import BrokerSeen, Standing, group_text, places_for
 from holdfast.cli.demo.plant import TOPICS_PER_CONTRACT_MAX, streams_of
-from holdfast.cli.demo.table import conclusion, holds, screen
+from holdfast.cli.demo.story import Moves, Story, failover_words, view_words
+from holdfast.cli.demo.table import conclusion, holds, pair_lines, screen
 from holdfast.cli.demo.watch import Judge, Row, Snapshot
 from holdfast.client import Message
 from holdfast.contract.file import load_contracts
 from holdfast.contract.verdict import Verdict
-from holdfast.mqtt.conventions import Stamp
+from holdfast.mqtt.conventions import Place, Stamp, ViewNote
 from holdfast.mqtt.packets import Properties
+from holdfast.replication.group import load_group
 from support.brokers import wait_until
 
 FRAME = Path(__file__).parents[2] / "examples" / "frame.toml"
 DEMO = [sys.executable, "-m", "holdfast.cli.main", "demo"]
 WAIT_S = 60.0
+LAST_CHARS = 4000
 MS = 1_000_000
 NAMES = ["emergency", "protection", "metering", "monitoring", "ambient", "logging"]
 
@@ -50,19 +56,50 @@ def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 # -- the whole -----------------------------------------------------------------------------------------------
 
 
-def test_it_ends_by_itself_with_a_table_and_its_verdict() -> None:
-    done = run_demo("--seconds", "3")
-    ready, *lines = done.stdout.splitlines()
-    assert re.fullmatch(r"ready: mqtt://127\.0\.0\.1:\d+, 6 contracts", ready)
-    rows = {words[0]: words for line in lines if (words := line.split()) and words[0] in NAMES}
-    assert list(rows) == NAMES
+def rows_of(lines: list[str]) -> dict[str, list[str]]:
+    return {words[0]: words for line in lines if (words := line.split()) and words[0] in NAMES}
+
+
+def check_outcome(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
+    """The table has every contract, nothing of L = 0 is lost, and the exit code is that of the table."""
+    lines = done.stdout.splitlines()
+    rows = rows_of(lines)
+    assert list(rows) == NAMES, done.stdout + done.stderr
     for name, words in rows.items():
         assert int(words[2]) > 0, f"{name} got no messages"
-        assert words[8] == "0", f"{name} lost messages"
-    late = [name for name, words in rows.items() if words[-2] == "✗"]
-    assert done.returncode == (1 if late else 0), done.stdout
-    assert ("all contracts kept" in lines[-1]) == (not late)
+        if words[9] == "0":
+            assert words[8] == "0", f"{name} lost messages:\n{done.stdout}"
+    broken = [name for name, words in rows.items() if words[-2] == "✗"]
+    assert done.returncode == (1 if broken else 0), done.stdout
+    assert ("all contracts kept" in lines[-1]) == (not broken)
     assert done.stderr == ""
+    return rows
+
+
+def test_it_ends_by_itself_with_a_table_and_its_verdict() -> None:
+    done = run_demo("--seconds", "3")
+    ready = r"ready: mqtt://127\.0\.0\.1:\d+, mqtt://127\.0\.0\.1:\d+; 6 contracts"
+    assert re.fullmatch(ready, done.stdout.splitlines()[0])
+    for name, words in check_outcome(done).items():
+        assert words[8] == "0", f"{name} lost messages"
+    assert "No failover yet." in done.stdout
+    assert "Lost: 0. Seen twice: 0. Repeats dropped: 0." in done.stdout
+
+
+def test_a_primary_that_is_killed_costs_no_contract() -> None:
+    done = run_demo("--seconds", "4", "--kill-after", "1500ms")
+    check_outcome(done)
+    killed = re.search(r"1\.5 s: killed broker (\w), the primary, pid \d+ \(SIGKILL\)", done.stdout)
+    assert killed is not None, done.stdout
+    views = [int(number) for number in re.findall(r"s: View (\d+)", done.stdout)]
+    assert views == sorted(set(views))
+    other = "b" if killed[1] == "a" else "a"
+    after = done.stdout[killed.end() :]
+    assert re.search(rf"s: View \d+: {other} serves, nobody protects it", after), done.stdout
+    assert re.search(r"Failover \d: subscriber \d+\.\d ms, all publishers \d+\.\d ms after the kill", after)
+    assert re.search(rf"broker {killed[1]} +down +mqtt://\S+$", after, re.MULTILINE)
+    assert re.search(rf"broker {other} +primary +mqtt://\S+ +pid \d+$", after, re.MULTILINE)
+    assert "Seen twice: 0." in after
 
 
 def test_it_shows_the_contracts_of_any_file() -> None:
@@ -74,8 +111,24 @@ def test_it_shows_the_contracts_of_any_file() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--kill-after", "2"], "--kill-after: found '2': the unit is missing"),
+        (["--restart-after", "soon"], "--restart-after: found 'soon': not a number followed by a unit"),
+        (["--listen", "x"], "--listen[0]: found 'x'; expected HOST:PORT"),
+        (["--listen", "h:1", "--listen", "h:2", "--listen", "h:3"], "found 3 addresses; a pair has two"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_one_sentence(arguments: list[str], words: str) -> None:
+    done = run_demo(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 class Terminal:
-    """The demonstration in a terminal of its own."""
+    """The demonstration in a terminal of its own. `text` is what is seen, `raw` with its colours."""
 
     def __init__(self, columns: int) -> None:
         self.master, slave = pty.openpty()
@@ -91,12 +144,22 @@ class Terminal:
         )
         os.close(slave)
         self.text = ""
+        self.raw = ""
 
-    def read_until(self, pattern: str) -> None:
-        while not re.search(pattern, self.text):
-            data = os.read(self.master, 65_536)
-            assert data, self.text
-            self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data.decode(errors="replace"))
+    def read_until(self, pattern: str) -> str:
+        """What was seen since the last time, up to the pattern."""
+        deadline_s = time.monotonic() + WAIT_S
+        while not (found := re.search(pattern, self.text)):
+            ready, _, _ = select.select([self.master], [], [], max(0.0, deadline_s - time.monotonic()))
+            assert ready, f"{pattern} was not seen within {WAIT_S} s in:\n{self.text[-LAST_CHARS:]}"
+            try:
+                data = os.read(self.master, 65_536).decode(errors="replace")
+            except OSError:  # it ended, and its terminal with it
+                raise AssertionError(f"{pattern} was not seen in:\n{self.text[-LAST_CHARS:]}") from None
+            self.raw += data
+            self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data)
+        seen, self.text = self.text[: found.end()], self.text[found.end() :]
+        return seen
 
     def type(self, keys: bytes) -> None:
         os.write(self.master, keys)
@@ -116,35 +179,113 @@ def terminal(columns: int = 80) -> Iterator[Terminal]:
 
 def test_a_terminal_shows_it_live_until_ctrl_c_and_nothing_is_left() -> None:
     with terminal() as shown:
-        shown.read_until(r"emergency +10 +[1-9]\d* (.|\n)*Ctrl-C ends it")
-        assert "mosquitto_sub -h 127.0.0.1 -p " in shown.text
-        assert " sub -h 127.0.0.1 -p " in shown.text
+        seen = shown.read_until(r"emergency +10 +[1-9]\d* (.|\n)*q ends it all")
+        assert "mosquitto_sub -h 127.0.0.1 -p " in seen
+        unfolded = re.sub(r"\s+", "", seen)
+        assert re.search(r"sub-h127\.0\.0\.1:\d+,127\.0\.0\.1:\d+-tplant/emergency/", unfolded)
         children = psutil.Process(shown.process.pid).children(recursive=True)
-        assert len(children) == 3
+        assert len(children) == 4
         shown.type(b"\x03")
-        shown.read_until(r"all contracts kept|broken")
+        seen = shown.read_until(r"all contracts kept|broken")
         assert shown.process.wait(WAIT_S) == 0
-        assert "Traceback" not in shown.text
+        assert "Traceback" not in seen
+        assert not any(child.is_running() for child in children)
+
+
+PROTECTED = r"View \d+: \w serves, \w protects it(.|\n)*q ends it all"
+MOVED = r"Failover \d: subscriber \d+\.\d ms, all publishers \d+\.\d ms after the"
+
+
+def others(text: str, word: str) -> tuple[str, str]:
+    """The broker of which the text says the word, and the other."""
+    found = re.search(rf"{word} broker (\w)", text)
+    assert found is not None, text
+    return found[1], "b" if found[1] == "a" else "a"
+
+
+def test_keys_kill_the_primary_and_start_it_again_while_contracts_stay_green() -> None:
+    with terminal() as shown:
+        before = termios.tcgetattr(shown.master)
+        shown.read_until(PROTECTED)
+        assert termios.tcgetattr(shown.master) != before
+        shown.type(b"k")
+        killed, other = others(shown.read_until(r"Killed broker \w, the primary"), "Killed")
+        lines = [f"broker {killed} +down", f"broker {other} +primary"]
+        shown.read_until("(.|\n)*".join([*sorted(lines), rf"View \d+: {other} serves, nobody protects it"]))
+        shown.read_until(f"{MOVED} kill")
+        shown.type(b"k")
+        shown.read_until(f"Not now: broker {killed} is down; r starts it again")
+        shown.type(b"r")
+        lines = [f"broker {killed} +backup", f"broker {other} +primary"]
+        shown.read_until("(.|\n)*".join([*sorted(lines), rf"View \d+: {other} serves, {killed} protects it"]))
+        shown.raw = shown.text = ""
+        shown.read_until(r"Each contract(.|\n)*q ends it all")
+        # Green is colour 2. A busy machine may be late, but nothing that must not be lost is.
+        for name in ("emergency", "metering", "logging"):
+            assert re.search(rf"{name}[^\n]*\x1b\[32m✓ kept|{name}[^\n]*✗ late", shown.raw), shown.raw
+        shown.type(b"q")
+        shown.read_until(r"all contracts kept: \d+ messages in \d+\.\d s, \d failover|later than")
+        assert shown.process.wait(WAIT_S) == 0
+        assert termios.tcgetattr(shown.master) == before
+
+
+def test_a_primary_that_is_paused_is_replaced_and_comes_back_as_backup() -> None:
+    with terminal() as shown:
+        shown.read_until(PROTECTED)
+        shown.type(b"s")
+        paused, other = others(shown.read_until(r"Paused broker \w, the primary"), "Paused")
+        shown.read_until(rf"broker {paused} +paused(.|\n)*View \d+: {other} serves, nobody protects it")
+        shown.read_until(f"{MOVED} pause")
+        shown.type(b"s")
+        shown.read_until(rf"broker {paused} +backup(.|\n)*View \d+: {other} serves, {paused} protects it")
+        shown.type(b"q")
+        shown.read_until(r"all contracts kept: .*, \d failover|later than")
+        assert shown.process.wait(WAIT_S) == 0
+
+
+def test_without_any_broker_it_goes_on_says_so_and_ends_when_told() -> None:
+    with terminal() as shown:
+        shown.read_until(PROTECTED)
+        children = psutil.Process(shown.process.pid).children(recursive=True)
+        for broker in children:
+            if "holdfast.runtime.serve" in broker.cmdline():
+                broker.kill()
+        shown.read_until(r"broker a +down(.|\n)*broker b +down(.|\n)*Nobody serves at the moment")
+        shown.type(b"k")
+        shown.read_until("Not now: both brokers are down; r starts them again")
+        shown.type(b"q")
+        shown.read_until("broken")
+        assert shown.process.wait(WAIT_S) == 0
         assert not any(child.is_running() for child in children)
 
 
 def test_a_killed_demonstration_takes_its_processes_along() -> None:
     with terminal() as shown:
-        shown.read_until("Ctrl-C ends it")
+        shown.read_until("q ends it all")
         children = psutil.Process(shown.process.pid).children(recursive=True)
         shown.process.send_signal(signal.SIGKILL)
         _, alive = psutil.wait_procs(children, timeout=WAIT_S)
         assert alive == []
 
 
-def test_a_broker_that_dies_is_said() -> None:
+def test_a_broker_that_anybody_kills_is_shown_down() -> None:
     with terminal() as shown:
-        shown.read_until("Ctrl-C ends it")
+        found = re.search(r"broker (\w) +primary +mqtt://\S+ +pid (\d+)", shown.read_until(PROTECTED))
+        assert found is not None
+        os.kill(int(found[2]), signal.SIGKILL)
+        shown.read_until(
+            rf"broker {found[1]} +down(.|\n)*View \d+: (.|\n)*Failover \d: .* after they noticed"
+        )
+
+
+def test_a_plant_that_dies_is_said() -> None:
+    with terminal() as shown:
+        shown.read_until("q ends it all")
         children = psutil.Process(shown.process.pid).children(recursive=True)
-        broker = next(child for child in children if "holdfast.runtime.serve" in child.cmdline())
-        broker.kill()
-        shown.read_until("holdfast: the broker was killed by signal 9")
+        next(child for child in children if "holdfast.cli.demo.plant" in child.cmdline()).kill()
+        shown.read_until("holdfast: the plant was killed by signal 9")
         assert shown.process.wait(WAIT_S) == 1
+        assert not any(child.is_running() for child in children)
 
 
 def test_a_broker_that_cannot_start_is_one_sentence() -> None:
@@ -153,14 +294,14 @@ def test_a_broker_that_cannot_start_is_one_sentence() -> None:
         done = run_demo("--listen", f"127.0.0.1:{port}")
     assert done.returncode == 1
     assert done.stderr == (
-        f"holdfast: the broker ended with status 1: cannot listen on 127.0.0.1:{port}: "
+        f"holdfast: the broker a ended with status 1: cannot listen on 127.0.0.1:{port}: "
         "Address already in use. Choose another with --listen.\n"
     )
 
 
 def test_a_terminal_that_goes_away_ends_it() -> None:
     with terminal() as shown:
-        shown.read_until("Ctrl-C ends it")
+        shown.read_until("q ends it all")
         children = psutil.Process(shown.process.pid).children(recursive=True)
         shown.process.send_signal(signal.SIGHUP)
         wait_until(lambda: not any(child.is_running() for child in children), "the end of all", WAIT_S)
@@ -234,19 +375,59 @@ def test_nothing_at_all_is_not_kept() -> None:
     assert conclusion(nothing, 1.0, "") == "no message arrived"
 
 
+def test_both_brokers_have_places_of_their_own_in_one_group_file(tmp_path: Path) -> None:
+    places = places_for([("0.0.0.0", 0)])
+    file = tmp_path / "group.toml"
+    file.write_text(group_text(places))
+    group = load_group(file, "b")
+    assert [member.name for member in group.members] == ["a", "b"]
+    assert places[0].listen[0] == "0.0.0.0"
+    assert group.members[0].mqtt == f"127.0.0.1:{places[0].listen[1]}"
+    ports = {port for place in places for _, port in (place.mqtt, place.peer)}
+    assert len(ports) == 4
+
+
+def test_a_failover_is_timed_from_its_cause_if_that_is_known() -> None:
+    story = Story()
+    story.caused("the kill", 100 * MS)
+    story.subscriber(Moves(1, 103 * MS, 1 * MS))
+    assert failover_words(story) == "Failover 1: subscriber 3.0 ms after the kill."
+    assert story.over == 0
+    story.publishers(Moves(1, 104 * MS, 2 * MS))
+    story.publishers(Moves(1, 104 * MS, 2 * MS))
+    assert failover_words(story) == "Failover 1: subscriber 3.0 ms, all publishers 4.0 ms after the kill."
+    assert story.over == 1
+    story.publishers(Moves(2, 900 * MS, 7 * MS))
+    story.subscriber(Moves(2, 901 * MS, 8 * MS))
+    assert failover_words(story) == "Failover 2: subscriber 8.0 ms, all publishers 7.0 ms after they noticed."
+
+
+def test_a_view_is_said_with_who_serves_and_who_protects() -> None:
+    a, b = (Place(name, "127.0.0.1", 1) for name in "ab")
+    assert view_words(None) == "No view yet: nobody serves."
+    assert view_words(ViewNote(4, "a", (a,))) == "View 4: a serves, nobody protects it."
+    assert view_words(ViewNote(8, "a", (a, b))) == "View 8: a serves, b protects it."
+
+
 @pytest.mark.parametrize("columns", [80, 120])
-def test_the_widest_table_fits(columns: int) -> None:
-    """Long latencies, many messages, both kinds of breach: no line is folded or cut."""
+def test_the_widest_screen_fits(columns: int) -> None:
+    """Long latencies, many messages, both kinds of breach, late failovers: no line is folded or cut."""
     verdict = Verdict(deadline_ns=500 * MS, loss_tolerance=3)
     for sequence in (1, 99):
         verdict.arrived("plant.1/plant/monitoring/1", sequence, 0, 98_765 * MS)
     row = Row("monitoring", 20, 12_345_678, verdict.report())
-    snapshot = Snapshot(
-        0, [row, Row("logging", 0, 0, Verdict(deadline_ns=MS, loss_tolerance=None).report())], False
-    )
+    waiting = Row("logging", 0, 0, Verdict(deadline_ns=MS, loss_tolerance=None).report())
+    snapshot = Snapshot(0, [row, waiting], False, None, Moves(), 123_456)
+    story = Story()
+    story.subscriber(Moves(1, 0, 98_765 * MS))
+    story.publishers(Moves(1, 0, 98_765 * MS))
+    brokers = [BrokerSeen("a", "192.168.100.100:65535", 4_194_304, Standing.PRIMARY)]
     out = StringIO()
-    Console(file=out, width=columns).print(screen(snapshot, [12345.0, 0.0], columns, []))
+    below = pair_lines(brokers, snapshot, story)
+    Console(file=out, width=columns).print(screen(snapshot, [12345.0, 0.0], columns, below))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= columns
+    assert len(lines) == 3 + 4 + 1 + len(below)
+    assert "…" not in "".join(lines[-len(below) :])
     assert "✗ lost+late" in next(line for line in lines if line.startswith(("monitoring", " monitoring")))
     assert "… waiting" in next(line for line in lines if line.startswith(("logging", " logging")))

@@ -24,6 +24,7 @@ from holdfast.mqtt.packets import (
 )
 from holdfast.mqtt.reasons import Reason
 from holdfast.replication.group import Switches
+from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
 
 
@@ -576,3 +577,13 @@ def test_a_primary_that_slept_learns_who_serves_before_it_hears_its_clients() ->
     assert group.members["a"].role is Role.BACKUP
     assert acks(publisher) == []
     assert group.members["b"].view.primary == "b"
+
+
+def test_who_has_the_copies_is_the_first_heir() -> None:
+    group = Group(4)
+    group.pass_time(50 * MS)
+    group.crash(group.members["a"].view.heirs[0])
+    group.pass_time(50 * MS)
+    backup = group.members["a"].core.board.backup
+    assert isinstance(backup, Peer)
+    assert group.members["a"].view.heirs[0] == backup.state.name

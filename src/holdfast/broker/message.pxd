@@ -86,6 +86,7 @@ cdef struct Topic:
     uint64_t publisher      # whose stamp its last message had, as a hash, and its number: what comes again is known
     uint64_t sequence
     int64_t replicate_ns    # how long after creation a copy must be sent
+    int64_t last_due_ns     # no later message of it is copied before: a copy says that those before it are safe
     Message* copies         # in a backup: the oldest copy, and the newest
     Message* copies_last
     uint32_t copies_len

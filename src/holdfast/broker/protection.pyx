@@ -200,7 +200,8 @@ cdef class Protection:
             due_ns = now_ns + m.topic.replicate_ns - max(<int64_t>0, self.wall_ns - m.created_ns) - COPY_MARGIN_NS
             if m.flags & OWED:
                 due_ns = min(due_ns, now_ns + OWED_GRACE_NS)
-        job.major = <uint64_t>max(due_ns, now_ns)
+        m.topic.last_due_ns = max(due_ns, now_ns, m.topic.last_due_ns)
+        job.major = <uint64_t>m.topic.last_due_ns
         job.minor = m.minor
         job.message = m
         job.note = NULL

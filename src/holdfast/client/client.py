@@ -61,10 +61,14 @@ FAILOVERS_MAX = 1000
 
 
 class Failovers(Struct, frozen=True):
-    """How often this client was moved to another primary, and how long each of the last took it."""
+    """How often this client was moved to another primary, and how long each of the last took it.
+
+    `at_ns` is when the last was over, on the monotonic clock.
+    """
 
     count: int
     durations_ns: tuple[int, ...]
+    at_ns: int | None = None
 
 
 async def connect(
@@ -154,6 +158,7 @@ class Client:
         self._ended = False
         self._moves = 0
         self._durations_ns: deque[int] = deque(maxlen=FAILOVERS_MAX)
+        self._moved_ns: int | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -182,7 +187,7 @@ class Client:
 
     @property
     def failovers(self) -> Failovers:
-        return Failovers(self._moves, tuple(self._durations_ns))
+        return Failovers(self._moves, tuple(self._durations_ns), self._moved_ns)
 
     @property
     def granted(self) -> Properties:
@@ -403,6 +408,7 @@ class Client:
             case Redirected():
                 self._moves += 1
                 self._durations_ns.append(event.ns)
+                self._moved_ns = time.monotonic_ns()
             case Lost():
                 self._turned_away = self._turned_away or Unavailable(event.why)
             case TurnedAway():

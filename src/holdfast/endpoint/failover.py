@@ -9,31 +9,31 @@ Laws:
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import Enum
 
 
 class State(Enum):
-    SEEKING = auto()  # nobody has served us yet
-    SERVED = auto()  # a primary, or a broker that knows no groups, takes what we write
-    LEANING = auto()  # the primary is gone; its heir keeps what we write until it is promoted
-    ORPHANED = auto()  # the primary is gone, and no heir is connected
-    ENDED = auto()
+    SEEKING = "nobody has served us yet"
+    SERVED = "a primary, or a broker that knows no groups, takes what we write"
+    LEANING = "the primary is gone; its heir keeps what we write until it is promoted"
+    ORPHANED = "the primary is gone, and no heir is connected"
+    ENDED = "our user closed us, or no broker came back in time"
 
 
 class Event(Enum):
-    PRIMARY_SPOKE = auto()  # of the highest view we know, or a broker that knows no groups
-    STANDBY_SPOKE = auto()
-    LOST_WITH_HEIR = auto()  # where we write is gone or superseded; a standby is connected
-    LOST_ALONE = auto()  # the same, and none is
-    CLOSED = auto()
+    PRIMARY_SPOKE = "a primary of the highest view we know speaks, or a broker that knows no groups"
+    STANDBY_SPOKE = "a standby speaks"
+    LOST_WITH_HEIR = "where we write is gone or superseded; a standby is connected"
+    LOST_ALONE = "where we write is gone or superseded; no standby is connected"
+    CLOSED = "we are closed"
 
 
 class Action(Enum):
-    STAY = auto()
-    SETTLE = auto()  # write there from now on; what may be lost is written again if it is somewhere else
-    LEAN = auto()  # write to the first connected heir, beginning with what may be lost
-    WAIT = auto()  # keep what may be kept
-    END = auto()
+    STAY = "go on"
+    SETTLE = "write there from now on; what may be lost is written again if it is somewhere else"
+    LEAN = "write to the first connected heir, beginning with what may be lost"
+    WAIT = "keep what may be kept"
+    END = "end for ever"
 
 
 _S, _E, _A = State, Event, Action

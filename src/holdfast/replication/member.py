@@ -228,8 +228,9 @@ class Member:
 
     def _next_work_ns(self) -> int:
         times = [self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns]
-        if self.role is Role.JOINING:
-            times.append(self._joining_since_ns + self.group.join_wait_ns)
+        waited_ns = self._joining_since_ns + self.group.join_wait_ns
+        if self.role is Role.JOINING and waited_ns > self.turned_ns:
+            times.append(waited_ns)
         if self.doubt is not None:
             times.append(self.doubt.since_ns + self.group.silence_ns)
         if self._gone_since_ns is not None:
@@ -252,7 +253,7 @@ class Member:
         doubt = self.doubt
         assert doubt is not None
         heir = self.peers.link_to(doubt.heir)
-        answered = heir is not None and heir.heard_ns > doubt.since_ns
+        answered = heir is not None and heir.state.heard_us_ns >= doubt.since_ns
         if self.role is Role.PRIMARY and not answered and now_ns < doubt.since_ns + self.group.silence_ns:
             return
         self.doubt = None
@@ -284,8 +285,8 @@ class Member:
                 self._greeted(peer, word, now_ns)
             case Beat():
                 self._published_max = max(self._published_max, word.published)
-                self._measure(peer)
                 peer.state.heard_us_ns = word.echo_ns
+                self._measure(peer)
                 self.told(peer, word.role, word.view, now_ns)
             case ViewIs():
                 self.following.view_is(peer, word, now_ns)
@@ -330,14 +331,13 @@ class Member:
         )
 
     def _greeted(self, peer: Peer, hello: Hello, now_ns: int) -> None:
-        before = self.peers.link_to(hello.name)
         if self.peers.greet(peer, hello, self._digest):
-            if before is not None and before is not peer:
-                worse = self.peers.second_best(peer, before)
+            for other in self.peers.others_to(peer):
+                worse = self.peers.second_best(peer, other)
                 self.peers.close(worse)
                 if worse is peer:
                     return
-                self.peer_ended(before, now_ns)
+                self.peer_ended(other, now_ns)
             self.told(peer, hello.role, hello.view, now_ns)
 
     def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
@@ -427,7 +427,6 @@ class Member:
     ) -> None:
         """The arbiter's answer; None: it gave none. `standing` is the view that it knows. Without an arbiter
         a claim is won at once: the number is nobody else's."""
-        self._due_ns = now_ns
         if self.role is not Role.CLAIMING:
             self.serving.contest.answered(number, won, standing, why, now_ns)
         elif won and number > self.view_max:

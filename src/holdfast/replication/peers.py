@@ -132,10 +132,20 @@ class Peers:
     def second_best(self, peer: Peer, other: Peer) -> Peer:
         """Which of two connections to a member goes: the older, unless the newer is the wrong way round."""
         later = max(self._index, peer.state.index) == self._index
-        return other if peer.state.dialed == later or other.state.dialed != later else peer
+        right = peer.state.dialed == later or other.state.dialed != later or other.state.mute
+        return other if right else peer
 
     def _has_link(self, name: str) -> bool:
-        return any(peer.state.name == name and not peer.closing for peer in self._peers)
+        return any(
+            peer.state.name == name and not peer.closing and not peer.state.mute for peer in self._peers
+        )
+
+    def others_to(self, peer: Peer) -> list[Peer]:
+        """Our other connections to the same member, silent ones too."""
+        name = peer.state.name
+        return [
+            each for each in self._peers if each.state.name == name and each is not peer and not each.closing
+        ]
 
     def dial_now(self, name: str) -> None:
         """Is it there?"""

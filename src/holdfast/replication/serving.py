@@ -129,16 +129,18 @@ class Serving:
             if client_id is None:
                 self._copying = None
                 assert isinstance(backup, Peer)
-                self._add(backup.state.name, now_ns)
+                self._add(backup.state.name, now_ns, first=True)
                 return
             session = self.member.broker.clients.sessions.get(client_id)
             if session is not None:
                 self.member.broker.core.copy_held(session)
 
-    def _add(self, name: str, now_ns: int) -> None:
-        """A member is up to date: it is an heir, in a new view."""
+    def _add(self, name: str, now_ns: int, *, first: bool = False) -> None:
+        """A member is up to date: it is an heir, in a new view; the first, if it has the copies."""
         number = next_number(self.member.view_max, self.member.index)
-        self.member.set_view(View(number, self.member.name, (*self.member.view.heirs, name)), now_ns)
+        others = self.member.view.heirs
+        heirs = (name, *others) if first else (*others, name)
+        self.member.set_view(View(number, self.member.name, heirs), now_ns)
         self.member.event("protected", {"view": number, "heirs": ", ".join(self.member.view.heirs)})
         self._take_in_others(now_ns)
 

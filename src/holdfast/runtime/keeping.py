@@ -81,6 +81,7 @@ class Keeper:
         if self._retry is not None:
             self._retry.cancel()
         self._after_step()
+        self.server.after_step.remove(self._after_step)
         self.committer.close()
 
 

@@ -50,20 +50,21 @@ async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractB
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload_contracts, host, contracts)
-    for name, port in options.listen:
-        for address in await server.listen(name, port):
-            print(f"listening on mqtt://{show_address(*address)}", flush=True)
-    membership = None
-    if isinstance(host, Member):
-        membership = Membership(host, server, host.group)
-        await membership.start()
-    await stop.wait()
-    log_event("draining", {"connections": len(broker.connections)})
-    await server.close()
-    if membership is not None:
-        await membership.close()
-    if keeper is not None:
-        keeper.close()
+    membership = Membership(host, server, host.group) if isinstance(host, Member) else None
+    try:
+        for name, port in options.listen:
+            for address in await server.listen(name, port):
+                print(f"listening on mqtt://{show_address(*address)}", flush=True)
+        if membership is not None:
+            await membership.start()
+        await stop.wait()
+        log_event("draining", {"connections": len(broker.connections)})
+        await server.close()
+    finally:
+        if membership is not None:
+            await membership.close()
+        if keeper is not None:
+            keeper.close()
 
 
 def make_broker(options: BrokerOptions, book: ContractBook) -> Broker | Member:

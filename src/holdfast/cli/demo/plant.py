@@ -1,7 +1,8 @@
-"""A plant: a connection for each contract, which publishes all its topics once a period, in one write.
+"""A plant: a client for each contract, which publishes all its topics once a period, in one write.
 
-Runs as a process of its own (`python -m holdfast.cli.demo.plant SPEC`) until SIGTERM. It says when it
-begins; at the end, as JSON, the last number of every topic, so that a loss at the very end is noticed.
+Runs as a process of its own (`python -m holdfast.cli.demo.plant SPEC`) until SIGTERM. It prints PlantNews as
+JSON lines: when it begins, when its clients were moved to another primary, and at the end with the last
+number of every topic, so that a loss at the very end is noticed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.cli.demo.story import Moves, moves_of
 from holdfast.client import Client, Outgoing, connect
 from holdfast.contract.file import load_contracts
 from holdfast.contract.model import Contract
@@ -24,6 +26,11 @@ from holdfast.units import S
 TOPICS_PER_CONTRACT_MAX = 20
 # A contract without a period is for rare alarms; in a demonstration they are not that rare.
 ALARM_PERIOD_NS = 1 * S
+NEWS_S = 0.1
+# What is unanswered when the plant is told to stop is given up after this.
+STOP_S_MAX = 1.0
+# The demonstration says itself that no broker is there; its clients keep trying.
+OUTAGE_S_MAX = 3600.0
 
 
 class Stream(msgspec.Struct, frozen=True):
@@ -36,11 +43,15 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class PlantSpec(msgspec.Struct, frozen=True):
-    """`brokers` are the members of a group, `host:port` each; `contracts` says how much publishers retain."""
-
-    brokers: list[str]
+    addresses: list[tuple[str, int]]
     contracts: str
-    streams: list[Stream]
+
+
+class PlantNews(msgspec.Struct, frozen=True):
+    """`last` comes with the end: the last number of every topic by stream key."""
+
+    moves: Moves
+    last: dict[str, int] | None = None
 
 
 def streams_of(contracts: Iterable[Contract]) -> list[Stream]:
@@ -72,26 +83,52 @@ def stream_key(publisher: str, topic: str) -> str:
     return f"{publisher}/{topic}"
 
 
-async def run_plant(spec: PlantSpec) -> dict[str, int]:
-    """Publishes until SIGTERM; returns the last number of every topic by stream key."""
-    book = load_contracts(spec.contracts)
+async def run_plant(spec: PlantSpec) -> None:
+    """Publishes until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    contracts = load_contracts(spec.contracts).contracts
     async with contextlib.AsyncExitStack() as stack:
         clients: list[Client] = []
-        for stream in spec.streams:
-            client = await connect(*spec.brokers, client_id=f"plant-{stream.name}")
-            client.declare(*book.contracts)
+        for contract in contracts:
+            client = await connect(
+                *spec.addresses,
+                client_id=f"plant-{contract.name}",
+                answer_s_max=OUTAGE_S_MAX,
+                outage_s_max=OUTAGE_S_MAX,
+            )
+            client.declare(contract)
             clients.append(await stack.enter_async_context(client))
-        print("publishing", flush=True)
+        print_news(PlantNews(Moves()))
         async with asyncio.TaskGroup() as group:
-            for client, stream in zip(clients, spec.streams, strict=True):
-                group.create_task(_publish_periodically(client, stream, stop))
-        return {
+            tasks = [group.create_task(tell_moves(clients))]
+            for client, stream in zip(clients, streams_of(contracts), strict=True):
+                tasks.append(group.create_task(_publish_periodically(client, stream, stop)))
+            await stop.wait()
+            tasks[0].cancel()
+            await asyncio.wait(tasks, timeout=STOP_S_MAX)
+            for task in tasks:
+                task.cancel()
+        last = {
             stream_key(client.publisher, topic): sequence
             for client in clients
             for topic, sequence in client.sequences.items()
         }
+        print_news(PlantNews(moves_of(*clients), last))
+
+
+async def tell_moves(clients: list[Client]) -> None:
+    told = Moves()
+    while True:
+        await asyncio.sleep(NEWS_S)
+        moves = moves_of(*clients)
+        if moves.count > told.count:
+            told = moves
+            print_news(PlantNews(moves))
+
+
+def print_news(news: PlantNews) -> None:
+    print(msgspec.json.encode(news).decode(), flush=True)
 
 
 async def _publish_periodically(client: Client, stream: Stream, stop: asyncio.Event) -> None:
@@ -117,15 +154,13 @@ def reading(tick: int) -> bytes:
 def main() -> None:
     import uvloop
 
-    published: dict[str, int] = {}
     failure = ""
     try:
-        published = uvloop.run(run_plant(msgspec.json.decode(sys.argv[1], type=PlantSpec)))
+        uvloop.run(run_plant(msgspec.json.decode(sys.argv[1], type=PlantSpec)))
     except* HoldfastError as errors:
         failure = str(errors.exceptions[0])
     if failure:
         sys.exit(failure)
-    print(msgspec.json.encode(published).decode(), flush=True)
 
 
 if __name__ == "__main__":

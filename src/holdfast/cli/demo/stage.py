@@ -1,14 +1,15 @@
-"""Starts, follows and ends the processes of the demonstration.
+"""Starts, follows and ends the processes of the demonstration, and does what keys ask.
 
 Laws:
-- the subscriber is subscribed before the plant publishes, so whatever is missing was lost
-- the end goes the way of a message: the plant stops, the subscriber takes what is left, the broker goes
+- the pair is protected and the subscriber subscribed before the plant publishes: what is missing was lost
+- the end goes the way of a message: the plant stops, the subscriber takes what is left, the brokers go
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import shlex
 import shutil
@@ -16,76 +17,48 @@ import signal
 import sys
 import tempfile
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import msgspec
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
-from holdfast.cli.demo.plant import PlantSpec, streams_of
-from holdfast.cli.demo.table import Rates, conclusion, holds, screen
+from holdfast.cli.demo.child import Child, start
+from holdfast.cli.demo.keys import keys
+from holdfast.cli.demo.pair import Pair, Standing, group_text, places_for, show
+from holdfast.cli.demo.plant import PlantNews, PlantSpec
+from holdfast.cli.demo.story import Story, failover_words, protected, view_words
+from holdfast.cli.demo.table import Rates, conclusion, holds, pair_lines, screen
 from holdfast.cli.demo.watch import Snapshot, WatchSpec
 from holdfast.contract.model import ContractBook
 from holdfast.errors import ConfigError, Problem, Unavailable
-from holdfast.runtime.tether import tethered
+from holdfast.mqtt.conventions import ViewNote
 
-READY = "listening on mqtt://"
-STOP_S_MAX = 10.0
-LINE_BYTES_MAX = 2**24
-ERROR_LINES = 3
+JOIN_S_MAX = 20.0
 PIPE_COLUMNS = 100
+ACTIONS_MAX = 16
+KILL, RESTART, PAUSE, QUIT = "krsq"
+HELP = "k kills the primary, r restarts it, s pauses or continues it, q ends it all."
+# Everything on the screen but the rows of the table and the suggestions.
+LINES_AROUND = 14
 
 
-class Child:
-    """One process of the stage; what it says on stderr is kept for when it fails."""
+class Script(msgspec.Struct, frozen=True):
+    """What happens without keys, and when, from the start of the plant on."""
 
-    def __init__(self, name: str, process: Process, errors: IO[bytes]) -> None:
-        self.name = name
-        self.process = process
-        self._errors = errors
+    seconds: float | None = None
+    kill_after_ns: int | None = None
+    restart_after_ns: int | None = None
 
-    async def line(self) -> bytes:
-        """The next line of its output; Unavailable with its own words if it ended instead."""
-        assert self.process.stdout is not None
-        line = await self.process.stdout.readline()
-        if not line:
-            await self.process.wait()
-            raise self.failure()
-        return line
-
-    async def tell(self, line: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + b"\n")
-        with contextlib.suppress(ConnectionError):
-            await self.process.stdin.drain()
-
-    def failure(self) -> Unavailable:
-        self._errors.seek(0)
-        words = self._errors.read().decode(errors="replace").strip().splitlines()[-ERROR_LINES:]
-        code = self.process.returncode
-        how = (
-            f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
-        )
-        said = "; ".join(line.removeprefix("holdfast: ") for line in words)
-        return Unavailable(f"the {self.name} {how}" + (f": {said}" if said else ""))
-
-    async def stop(self, number: int = signal.SIGTERM) -> None:
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(number)
-        try:
-            await asyncio.wait_for(self.process.wait(), STOP_S_MAX)
-        except TimeoutError:
-            self.process.kill()
-            await self.process.wait()
-        self._errors.close()
+    def actions(self) -> list[tuple[float, str]]:
+        planned = ((self.kill_after_ns, KILL), (self.restart_after_ns, RESTART))
+        return [(after_ns / 1e9, key) for after_ns, key in planned if after_ns is not None]
 
 
 class Stage:
-    def __init__(self, book: ContractBook, contracts: Path, listen: str) -> None:
+    def __init__(self, book: ContractBook, contracts: Path, listen: list[tuple[str, int]]) -> None:
         if not book.contracts:
             raise ConfigError(str(contracts), [Problem("contract", "found none; the demo shows contracts")])
         self._book = book
@@ -95,155 +68,259 @@ class Stage:
         if not self._console.is_terminal:
             self._console = Console(width=PIPE_COLUMNS)
         self._rates = Rates()
-        self._below: list[str] = []
+        self._story = Story()
+        self._live: Live | None = None
+        self._pair: Pair | None = None
+        self._seen: Snapshot | None = None
+        self._told_view = ""
+        self._told_failovers = 0
+        self._started_s = 0.0
+        self._news = ""
+        self._stop = asyncio.Event()
+        self._asked: asyncio.Queue[str] = asyncio.Queue(ACTIONS_MAX)
 
-    def run(self, seconds: float | None) -> bool:
+    def run(self, script: Script) -> bool:
         """True if every contract was kept."""
-        return asyncio.run(self._run(seconds))
+        return asyncio.run(self._run(script))
 
-    async def _run(self, seconds: float | None) -> bool:
-        stop = asyncio.Event()
+    async def _run(self, script: Script) -> bool:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, self._stop.set)
         async with contextlib.AsyncExitStack() as stack:
-            broker = await self._start_broker(stack)
-            host, port = await self._address(broker)
-            watch = await self._start_watch(stack, host, port)
-            plant = await self._start_plant(stack, host, port)
-            self._below = self._words_below(host, port)
-            started_s = time.monotonic()
+            pair = self._pair = await self._start_pair(stack)
+            watch = await self._start_watch(stack, pair)
+            plant = await self._start_plant(stack, pair)
+            self._started_s = time.monotonic()
             if not self._console.is_terminal:
-                print(f"ready: mqtt://{host}:{port}, {len(self._book.contracts)} contracts", flush=True)
-            with self._live() as live:
-                await self._follow(watch, plant, broker, stop, seconds, live)
-                elapsed_s = time.monotonic() - started_s
-                final = await self._finish(watch, plant, live)
+                where = ", ".join(f"mqtt://{show(address)}" for address in pair.addresses)
+                print(f"ready: {where}; {len(self._book.contracts)} contracts", flush=True)
+            with keys(self._press), self._drawing():
+                await self._follow(watch, plant, pair, script)
+                elapsed_s = time.monotonic() - self._started_s
+                final = await self._finish(watch, plant)
             if not self._console.is_terminal:
-                self._console.print(self._screen(final, below=False))
-            words = conclusion(final, elapsed_s, busy_words())
+                self._console.print(self._screen(final))
+            words = conclusion(final, elapsed_s, busy_words(), len(self._story.failovers))
             self._console.print(words, style="green" if holds(final) else "bold red", highlight=False)
             return holds(final)
 
     # -- processes -----------------------------------------------------------------------------------------
 
-    async def _start(self, stack: contextlib.AsyncExitStack, name: str, *module: str) -> Child:
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child keeps it open
-        process = await asyncio.create_subprocess_exec(
-            *tethered([sys.executable, "-m", *module]),
-            stdin=PIPE if name == "subscriber" else DEVNULL,
-            stdout=PIPE,
-            stderr=errors,
-            # Ctrl-C is for this process alone; it ends the others in their order.
-            start_new_session=True,
-            limit=LINE_BYTES_MAX,
-        )
-        child = Child(name, process, errors)
-        stack.push_async_callback(child.stop)
-        return child
+    async def _start_pair(self, stack: contextlib.AsyncExitStack) -> Pair:
+        places = places_for(self._listen)
+        group = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")), "group.toml")
+        pair = Pair(stack, places, group, self._contracts, self._draw)
+        group.write_text(group_text(places))
+        await pair.start()
+        return pair
 
-    async def _start_broker(self, stack: contextlib.AsyncExitStack) -> Child:
-        options = ["--listen", self._listen, "--contracts", str(self._contracts)]
-        return await self._start(stack, "broker", "holdfast.cli.main", "broker", *options)
-
-    async def _address(self, broker: Child) -> tuple[str, int]:
-        """Where clients of this host reach the broker, once it listens."""
-        line = (await broker.line()).decode().strip()
-        host, _, port = line.removeprefix(READY).rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)
-
-    async def _start_watch(self, stack: contextlib.AsyncExitStack, host: str, port: int) -> Child:
-        spec = msgspec.json.encode(WatchSpec([f"[{host}]:{port}"], str(self._contracts))).decode()
-        watch = await self._start(stack, "subscriber", "holdfast.cli.demo.watch", spec)
-        self._note(await watch.line())
+    async def _start_watch(self, stack: contextlib.AsyncExitStack, pair: Pair) -> Child:
+        """Returns when it is subscribed and the pair protected."""
+        spec = msgspec.json.encode(WatchSpec(pair.addresses, str(self._contracts))).decode()
+        watch = await start(stack, "subscriber", "holdfast.cli.demo.watch", spec)
+        try:
+            async with asyncio.timeout(JOIN_S_MAX):
+                while not protected(self._note(await watch.line()).view):
+                    pass
+        except TimeoutError:
+            raise Unavailable(
+                f"the two brokers did not find each other within {JOIN_S_MAX:g} s; is this machine very busy?"
+            ) from None
         return watch
 
-    async def _start_plant(self, stack: contextlib.AsyncExitStack, host: str, port: int) -> Child:
-        streams = streams_of(self._book.contracts)
-        spec = msgspec.json.encode(PlantSpec([f"[{host}]:{port}"], str(self._contracts), streams)).decode()
-        plant = await self._start(stack, "plant", "holdfast.cli.demo.plant", spec)
+    async def _start_plant(self, stack: contextlib.AsyncExitStack, pair: Pair) -> Child:
+        spec = msgspec.json.encode(PlantSpec(pair.addresses, str(self._contracts))).decode()
+        plant = await start(stack, "plant", "holdfast.cli.demo.plant", spec)
         await plant.line()
         return plant
 
     # -- following -----------------------------------------------------------------------------------------
 
-    async def _follow(
-        self,
-        watch: Child,
-        plant: Child,
-        broker: Child,
-        stop: asyncio.Event,
-        seconds: float | None,
-        live: Live | None,
-    ) -> None:
-        """Draws until told to stop, the time is up, or one of the processes ends."""
-        following = asyncio.ensure_future(self._draw(watch, live))
-        ends = {asyncio.ensure_future(child.process.wait()): child for child in (broker, plant)}
-        stopping = asyncio.ensure_future(stop.wait())
+    async def _follow(self, watch: Child, plant: Child, pair: Pair, script: Script) -> None:
+        """Draws and obeys until told to stop, the time is up, or the plant or the subscriber ends."""
+        loop = asyncio.get_running_loop()
+        timers = [loop.call_later(after_s, self._press, key) for after_s, key in script.actions()]
+        working = [
+            asyncio.ensure_future(each) for each in (self._watch(watch), self._hear(plant), self._obey(pair))
+        ]
+        stopping = asyncio.ensure_future(self._stop.wait())
         try:
             done, _ = await asyncio.wait(
-                {following, stopping, *ends}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                {stopping, *working}, timeout=script.seconds, return_when=asyncio.FIRST_COMPLETED
             )
-            for future, child in ends.items():
-                if future in done:
-                    raise child.failure()
-            if following in done:
-                following.result()
+            for each in done:
+                each.result()
         finally:
-            for task in (following, stopping, *ends):
+            for timer in timers:
+                timer.cancel()
+            for task in (stopping, *working):
                 task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Unavailable):
-                await following
+            await asyncio.gather(stopping, *working, return_exceptions=True)
 
-    async def _draw(self, watch: Child, live: Live | None) -> None:
-        async for snapshot in self._snapshots(watch):
-            if live is not None:
-                live.update(self._screen(snapshot), refresh=True)
-
-    async def _snapshots(self, watch: Child) -> AsyncIterator[Snapshot]:
+    async def _watch(self, watch: Child) -> None:
         while True:
-            yield self._note(await watch.line())
+            self._note(await watch.line())
+            self._draw()
+
+    async def _hear(self, plant: Child) -> None:
+        while True:
+            self._hear_news(await plant.line())
+            self._draw()
 
     def _note(self, line: bytes) -> Snapshot:
-        snapshot = msgspec.json.decode(line, type=Snapshot)
+        snapshot = self._seen = msgspec.json.decode(line, type=Snapshot)
         self._rates.add(snapshot)
+        self._story.subscriber(snapshot.moves)
+        self._tell()
         return snapshot
 
-    async def _finish(self, watch: Child, plant: Child, live: Live | None) -> Snapshot:
+    def _hear_news(self, line: bytes) -> PlantNews:
+        news = msgspec.json.decode(line, type=PlantNews)
+        self._story.publishers(news.moves)
+        self._tell()
+        return news
+
+    async def _finish(self, watch: Child, plant: Child) -> Snapshot:
         """The plant says what it published, the subscriber what became of it."""
-        plant.process.send_signal(signal.SIGTERM)
-        await watch.tell((await plant.line()).strip())
-        async for snapshot in self._snapshots(watch):
+        self._news = "Ending: the plant stops, and the subscriber takes what is left."
+        self._draw()
+        plant.signal(signal.SIGTERM)
+        last = None
+        while last is None:
+            last = self._hear_news(await plant.line()).last
+        await watch.tell(msgspec.json.encode(last))
+        while True:
+            snapshot = self._note(await watch.line())
             if snapshot.final:
-                if live is not None:
-                    live.update(self._screen(snapshot, below=False), refresh=True)
+                self._news = ""
+                if self._live is not None:
+                    self._live.update(self._screen(snapshot), refresh=True)
                 return snapshot
-        raise AssertionError("snapshots end only by an error")
+
+    # -- keys ----------------------------------------------------------------------------------------------
+
+    def _press(self, key: str) -> None:
+        with contextlib.suppress(asyncio.QueueFull):
+            self._asked.put_nowait(key.lower())
+
+    async def _obey(self, pair: Pair) -> None:
+        while True:
+            key = await self._asked.get()
+            if key == KILL:
+                self._kill(pair)
+            elif key == RESTART:
+                await self._restart(pair)
+            elif key == PAUSE:
+                self._pause(pair)
+            elif key == QUIT:
+                self._stop.set()
+            self._draw()
+
+    def _kill(self, pair: Pair) -> None:
+        name = self._primary_that_may_fail(pair)
+        if name is not None:
+            pid = pair.pid(name)
+            self._story.caused("the kill", pair.kill(name))
+            self._say(f"killed broker {name}, the primary, pid {pid} (SIGKILL)")
+
+    async def _restart(self, pair: Pair) -> None:
+        names = pair.down()
+        self._say("; ".join(f"broker {name} starts again" for name in names) or "both brokers are running")
+        await pair.restart()
+
+    def _pause(self, pair: Pair) -> None:
+        resumed = pair.resume()
+        if resumed:
+            self._say(f"broker {resumed[0]} goes on (SIGCONT)")
+            return
+        name = self._primary_that_may_fail(pair)
+        if name is not None:
+            self._story.caused("the pause", pair.pause(name))
+            self._say(f"paused broker {name}, the primary, pid {pair.pid(name)} (SIGSTOP)")
+
+    def _primary_that_may_fail(self, pair: Pair) -> str | None:
+        """One failure at a time is promised: without a backup the primary is left alone, and that is said."""
+        standing = {broker.standing: broker.name for broker in pair.seen(self._view)}
+        if Standing.PRIMARY in standing and Standing.BACKUP in standing:
+            return standing[Standing.PRIMARY]
+        if list(standing) == [Standing.DOWN]:
+            self._say("not now: both brokers are down; r starts them again")
+        elif Standing.PAUSED in standing:
+            self._say(f"not now: broker {standing[Standing.PAUSED]} is paused; s lets it go on")
+        elif Standing.DOWN in standing:
+            self._say(f"not now: broker {standing[Standing.DOWN]} is down; r starts it again")
+        else:
+            self._say("not now: a broker is joining; wait until it protects the other")
+        return None
 
     # -- what is seen --------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _live(self) -> Iterator[Live | None]:
+    def _drawing(self) -> Iterator[None]:
         if not self._console.is_terminal:
-            yield None
+            yield
             return
-        with Live(console=self._console, auto_refresh=False) as live:
-            yield live
+        with Live(console=self._console, auto_refresh=False) as self._live:
+            self._draw()
+            yield
 
-    def _screen(self, snapshot: Snapshot, *, below: bool = True) -> Group:
+    def _draw(self) -> None:
+        if self._live is not None and self._seen is not None:
+            self._live.update(self._screen(self._seen), refresh=True)
+
+    def _screen(self, snapshot: Snapshot) -> Group:
         rates = self._rates.of(snapshot)
-        return screen(snapshot, rates, self._console.width, self._below if below else ())
+        return screen(snapshot, rates, self._console.width, list(self._below(snapshot)))
 
-    def _words_below(self, host: str, port: int) -> list[str]:
+    def _below(self, snapshot: Snapshot) -> Iterator[RenderableType]:
+        assert self._pair is not None
+        yield from pair_lines(self._pair.seen(snapshot.view), snapshot, self._story)
+        if snapshot.final:
+            return
+        yield Text(self._news)
+        yield Text()
+        for line in self._suggestions(snapshot):
+            yield Text(line, overflow="fold")
+        yield Text(HELP, style="bold")
+
+    def _suggestions(self, snapshot: Snapshot) -> list[str]:
+        """Only where there is room for them: the keys come first."""
+        assert self._pair is not None
         topic = shlex.quote(self._book.contracts[0].topics[0])
-        at = f"-h {host} -p {port} -t {topic}"
-        return [
-            f"The broker is at mqtt://{host}:{port}. Try, in another terminal:",
-            f"  mosquitto_sub {at} -v",
-            f"  {own_name()} sub {at} --quiet",
-            "Ctrl-C ends it.",
+        addresses = self._pair.addresses
+        serving = [(place.host, place.port) for place in snapshot.view.places[:1]] if snapshot.view else []
+        host, port = [*serving, *addresses][0]
+        both = ",".join(show(address) for address in addresses)
+        lines = [
+            "In another terminal:",
+            f"  mosquitto_sub -h {host.strip('[]')} -p {port} -t {topic} -v",
+            f"  {own_name()} sub -h {both} -t {topic}",
         ]
+        folded = sum(math.ceil(len(line) / self._console.width) for line in lines)
+        fits = len(snapshot.rows) + LINES_AROUND + folded <= self._console.height
+        return lines if fits else []
+
+    @property
+    def _view(self) -> ViewNote | None:
+        return None if self._seen is None else self._seen.view
+
+    def _tell(self) -> None:
+        """What has changed for the pair, where there is no live table to see it."""
+        if self._console.is_terminal or not self._started_s:
+            return
+        view = view_words(self._view)
+        if view != self._told_view:
+            self._told_view = view
+            self._say(view)
+        if self._story.over > self._told_failovers:
+            self._told_failovers = self._story.over
+            self._say(failover_words(self._story))
+
+    def _say(self, text: str) -> None:
+        self._news = text[0].upper() + text[1:]
+        if not self._console.is_terminal:
+            print(f"{time.monotonic() - self._started_s:.1f} s: {text}", flush=True)
 
 
 def busy_words() -> str:

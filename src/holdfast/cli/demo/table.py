@@ -1,4 +1,7 @@
-"""The live table: each contract, what it promises, and what its subscriber saw. Readable without colour."""
+"""What is seen: each contract and what its subscriber saw, both brokers, and what became of failures.
+
+Law: readable without colour, and on a terminal of 80 columns and 24 lines.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,21 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.demo.pair import BrokerSeen, Standing
+from holdfast.cli.demo.story import Story, failover_words, protected, view_words
 from holdfast.cli.demo.watch import Row, Snapshot
 from holdfast.cli.figures import NOTHING, plain_table
 from holdfast.units import S, ms_of
 
 RATE_WINDOW_NS = 3 * S
 NAME_COLUMNS_MIN = 10
+COLOURS = {
+    Standing.PRIMARY: "bold green",
+    Standing.BACKUP: "green",
+    Standing.JOINING: "yellow",
+    Standing.PAUSED: "yellow",
+    Standing.DOWN: "bold red",
+}
 
 
 class Rates:
@@ -90,19 +102,47 @@ def _ms(ns: int | None) -> str:
     return f"{ms:.{2 if ms < 100 else 1 if ms < 1000 else 0}f}"
 
 
-def screen(snapshot: Snapshot, rates: Sequence[float], columns: int, below: Sequence[str]) -> Group:
-    """Everything that a person sees: what this is, the table, and what to try."""
+def pair_lines(brokers: Sequence[BrokerSeen], snapshot: Snapshot, story: Story) -> list[Text]:
+    """Who serves, who protects, and what the failovers cost."""
+    lines = [_broker_line(broker) for broker in brokers]
+    served = any(broker.standing is Standing.PRIMARY for broker in brokers)
+    words = view_words(snapshot.view) if served else "Nobody serves at the moment."
+    lines.append(Text(words, style="" if served and protected(snapshot.view) else "yellow"))
+    lines.append(Text(failover_words(story)))
+    lost = sum(row.report.lost for row in snapshot.rows)
+    twice = sum(row.report.duplicates for row in snapshot.rows)
+    allowed = " (as contracts allow)" if lost and all(row.report.loss_kept for row in snapshot.rows) else ""
+    lines.append(Text(f"Lost: {lost}{allowed}. Seen twice: {twice}. Repeats dropped: {snapshot.repeated}."))
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return lines
+
+
+def _broker_line(broker: BrokerSeen) -> Text:
+    process = "" if broker.pid is None else f"pid {broker.pid}"
+    line = Text(f"broker {broker.name}  ")
+    line.append(f"{broker.standing.value:<8}", style=COLOURS[broker.standing])
+    return line.append(f"  mqtt://{broker.address:<22}  {process}".rstrip())
+
+
+def screen(
+    snapshot: Snapshot,
+    rates: Sequence[float],
+    columns: int,
+    below: Sequence[RenderableType],
+) -> Group:
+    """Everything that a person sees: what this is, the table, and what stands below it."""
     return Group(
         Text("Each contract as its subscriber sees it: latency in ms (p50, p99, max ≤ D)"),
         Text("and the most messages lost in a row (lost ≤ L)."),
         Text(),
         contract_table(snapshot, rates, columns),
         Text(),
-        *(Text(line, no_wrap=True, overflow="ignore") for line in below),
+        *below,
     )
 
 
-def conclusion(snapshot: Snapshot, seconds: float, busy: str) -> str:
+def conclusion(snapshot: Snapshot, seconds: float, busy: str, failovers: int = 0) -> str:
     """The outcome in a sentence; `busy` says how busy this machine is, in case something was late."""
     messages = sum(row.messages for row in snapshot.rows)
     broken = [row for row in snapshot.rows if not row.report.kept]
@@ -112,7 +152,8 @@ def conclusion(snapshot: Snapshot, seconds: float, busy: str) -> str:
     if not messages:
         return "no message arrived"
     many = "all contracts kept" if len(snapshot.rows) > 1 else "the contract was kept"
-    return f"{many}: {messages} messages in {seconds:.1f} s"
+    over = f", {failovers} failover{'s' if failovers > 1 else ''}" if failovers else ""
+    return f"{many}: {messages} messages in {seconds:.1f} s{over}"
 
 
 def _why_broken(row: Row) -> str:

@@ -14,12 +14,14 @@ import time
 import msgspec
 
 from holdfast.broker.contracts import ContractIndex
-from holdfast.cli.demo.plant import stream_key
+from holdfast.cli.demo.plant import OUTAGE_S_MAX, stream_key
+from holdfast.cli.demo.story import Moves, moves_of
 from holdfast.client import Client, Message, connect
 from holdfast.contract.file import load_contracts
 from holdfast.contract.model import Contract
 from holdfast.contract.verdict import Report, Verdict
 from holdfast.errors import HoldfastError
+from holdfast.mqtt.conventions import ViewNote
 
 SNAPSHOT_S = 0.25
 # What is on its way when the plant stops arrives within this, or is lost.
@@ -29,9 +31,7 @@ FIRST_SEQUENCE = 1
 
 
 class WatchSpec(msgspec.Struct, frozen=True):
-    """`brokers` are the members of a group, `host:port` each."""
-
-    brokers: list[str]
+    addresses: list[tuple[str, int]]
     contracts: str
 
 
@@ -45,11 +45,14 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """`at_ns` is monotonic."""
+    """`at_ns` is monotonic. `repeated` messages came again after a failover; the client dropped them."""
 
     at_ns: int
     rows: list[Row]
     final: bool
+    view: ViewNote | None = None
+    moves: Moves = Moves()
+    repeated: int = 0
 
 
 class Judge:
@@ -109,12 +112,12 @@ async def watch(spec: WatchSpec) -> None:
     book = load_contracts(spec.contracts)
     judge = Judge(book.contracts, ContractIndex(book))
     filters = [filter for contract in book.contracts for filter in contract.topics]
-    async with await connect(*spec.brokers, client_id="watch") as client:
+    async with await connect(*spec.addresses, client_id="watch", outage_s_max=OUTAGE_S_MAX) as client:
         await client.subscribe(*filters, qos=1)
-        print_snapshot(judge, final=False)
+        print_snapshot(judge, client, final=False)
         async with asyncio.TaskGroup() as group:
             taking = group.create_task(take(client, judge))
-            reporting = group.create_task(report_periodically(judge))
+            reporting = group.create_task(report_periodically(judge, client))
             last = msgspec.json.decode(await stdin_line(), type=dict[str, int])
             deadline_s = time.monotonic() + FINISH_S_MAX
             while not judge.has_all(last) and time.monotonic() < deadline_s:
@@ -122,7 +125,7 @@ async def watch(spec: WatchSpec) -> None:
             taking.cancel()
             reporting.cancel()
         judge.published(last)
-        print_snapshot(judge, final=True)
+        print_snapshot(judge, client, final=True)
 
 
 async def take(client: Client, judge: Judge) -> None:
@@ -130,10 +133,10 @@ async def take(client: Client, judge: Judge) -> None:
         judge.arrived(message)
 
 
-async def report_periodically(judge: Judge) -> None:
+async def report_periodically(judge: Judge, client: Client) -> None:
     while True:
         await asyncio.sleep(SNAPSHOT_S)
-        print_snapshot(judge, final=False)
+        print_snapshot(judge, client, final=False)
 
 
 async def stdin_line() -> bytes:
@@ -143,8 +146,11 @@ async def stdin_line() -> bytes:
     return await reader.readline()
 
 
-def print_snapshot(judge: Judge, *, final: bool) -> None:
-    print(msgspec.json.encode(judge.snapshot(final=final)).decode(), flush=True)
+def print_snapshot(judge: Judge, client: Client, *, final: bool) -> None:
+    snapshot = msgspec.structs.replace(
+        judge.snapshot(final=final), view=client.view, moves=moves_of(client), repeated=client.duplicates
+    )
+    print(msgspec.json.encode(snapshot).decode(), flush=True)
 
 
 def main() -> None:

@@ -1,0 +1,92 @@
+"""One process of the demonstration: started tethered, heard by lines, ended in every case.
+
+Law: whoever leaves the stack that a child was started in leaves no process of it behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from typing import IO
+
+from holdfast.errors import Unavailable
+from holdfast.runtime.tether import tethered
+
+STOP_S_MAX = 10.0
+LINE_BYTES_MAX = 2**24
+ERROR_LINES = 3
+
+
+async def start(stack: contextlib.AsyncExitStack, name: str, *module: str) -> Child:
+    """Runs a module of ours with its arguments; `stack` ends it."""
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child keeps it open
+    process = await asyncio.create_subprocess_exec(
+        *tethered([sys.executable, "-m", *module]),
+        stdin=PIPE if name == "subscriber" else DEVNULL,
+        stdout=PIPE,
+        stderr=errors,
+        # Ctrl-C is for this process alone; it ends the others in their order.
+        start_new_session=True,
+        limit=LINE_BYTES_MAX,
+    )
+    child = Child(name, process, errors)
+    stack.push_async_callback(child.stop)
+    return child
+
+
+class Child:
+    """What it says on stderr is kept for when it fails."""
+
+    def __init__(self, name: str, process: Process, errors: IO[bytes]) -> None:
+        self.name = name
+        self.process = process
+        self._errors = errors
+
+    @property
+    def running(self) -> bool:
+        return self.process.returncode is None
+
+    async def line(self) -> bytes:
+        """The next line of its output; Unavailable with its own words if it ended instead."""
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        if not line:
+            await self.process.wait()
+            raise self.failure()
+        return line
+
+    async def tell(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        with contextlib.suppress(ConnectionError):
+            await self.process.stdin.drain()
+
+    def signal(self, number: int) -> None:
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def failure(self) -> Unavailable:
+        self._errors.seek(0)
+        words = self._errors.read().decode(errors="replace").strip().splitlines()[-ERROR_LINES:]
+        code = self.process.returncode
+        how = (
+            f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
+        )
+        said = "; ".join(line.removeprefix("holdfast: ") for line in words)
+        return Unavailable(f"the {self.name} {how}" + (f": {said}" if said else ""))
+
+    async def stop(self) -> None:
+        """SIGTERM, also for one that is paused, and SIGKILL for one that does not obey."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        try:
+            await asyncio.wait_for(self.process.wait(), STOP_S_MAX)
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+        self._errors.close()

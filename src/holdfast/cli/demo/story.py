@@ -1,0 +1,112 @@
+"""What became of each failure: which view followed, and how long clients were without a primary. Pure.
+
+Law: a failover is timed from what caused it if that was done here, else from when its client noticed.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from holdfast.client import Client
+from holdfast.mqtt.conventions import ViewNote
+
+
+class Moves(Struct, frozen=True):
+    """How often clients were moved to another primary; when the last of them was, and how long it took it."""
+
+    count: int = 0
+    at_ns: int = 0
+    took_ns: int = 0
+
+
+def moves_of(*clients: Client) -> Moves:
+    """Of clients together: a move counts when all have made it, and lasts as long as the slowest."""
+    each = [client.failovers for client in clients]
+    return Moves(
+        count=min((failovers.count for failovers in each), default=0),
+        at_ns=max((failovers.at_ns or 0 for failovers in each), default=0),
+        took_ns=max((failovers.durations_ns[-1] for failovers in each if failovers.count), default=0),
+    )
+
+
+class Failover(Struct):
+    """`since` says from what on it is timed; None: not over yet."""
+
+    since: str = "they noticed"
+    at_ns: int | None = None
+    subscriber_ns: int | None = None
+    publishers_ns: int | None = None
+
+    def took_ns(self, moves: Moves) -> int:
+        return moves.took_ns if self.at_ns is None else max(0, moves.at_ns - self.at_ns)
+
+    @property
+    def over(self) -> bool:
+        return self.subscriber_ns is not None and self.publishers_ns is not None
+
+
+class Story:
+    """The failovers in their order."""
+
+    def __init__(self) -> None:
+        self.failovers: list[Failover] = []
+        self._caused: tuple[str, int] | None = None
+        self._subscriber = 0
+        self._publishers = 0
+
+    def caused(self, what: str, at_ns: int) -> None:
+        """The primary was put out of service here: the next failover comes of that."""
+        self._caused = (what, at_ns)
+
+    def subscriber(self, moves: Moves) -> None:
+        if moves.count > self._subscriber:
+            self._subscriber = moves.count
+            failover = self._number(moves.count)
+            failover.subscriber_ns = failover.took_ns(moves)
+
+    def publishers(self, moves: Moves) -> None:
+        if moves.count > self._publishers:
+            self._publishers = moves.count
+            failover = self._number(moves.count)
+            failover.publishers_ns = failover.took_ns(moves)
+
+    def _number(self, count: int) -> Failover:
+        while len(self.failovers) < count:
+            self.failovers.append(Failover())
+            if self._caused is not None:
+                self.failovers[-1].since, self.failovers[-1].at_ns = self._caused
+                self._caused = None
+        return self.failovers[count - 1]
+
+    @property
+    def over(self) -> int:
+        """How many everybody has behind."""
+        return sum(failover.over for failover in self.failovers)
+
+
+def view_words(view: ViewNote | None) -> str:
+    if view is None or not view.places:
+        return "No view yet: nobody serves."
+    primary, *heirs = (place.name for place in view.places)
+    protection = f"{' and '.join(heirs)} protects it" if heirs else "nobody protects it"
+    return f"View {view.number}: {primary} serves, {protection}."
+
+
+def protected(view: ViewNote | None) -> bool:
+    return view is not None and len(view.places) > 1
+
+
+def failover_words(story: Story) -> str:
+    if not story.failovers:
+        return "No failover yet."
+    last = story.failovers[-1]
+    parts = [
+        f"{whom} {_ms(ns)}"
+        for whom, ns in (("subscriber", last.subscriber_ns), ("all publishers", last.publishers_ns))
+        if ns is not None
+    ]
+    return f"Failover {len(story.failovers)}: {', '.join(parts)} after {last.since}."
+
+
+def _ms(ns: int) -> str:
+    return f"{ns / 1e6:.1f} ms"
