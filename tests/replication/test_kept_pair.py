@@ -10,7 +10,7 @@ from tests.replication.pair import MS, Client, Group
 
 from holdfast.config import Limits
 from holdfast.contract.model import ContractBook
-from holdfast.mqtt.packets import Disconnect, Puback, Publish
+from holdfast.mqtt.packets import Disconnect, Puback, Publish, Subscribe, Subscription
 from holdfast.replication.keeping import Health, Keeping, keep_member
 from holdfast.replication.member import Member
 from holdfast.replication.roles import Role
@@ -231,3 +231,26 @@ def test_a_primary_that_steps_down_leaves_its_messages_to_the_other() -> None:
         again.say(Puback(message.packet_id))
     group.pass_time(2 * MS)
     assert group.keepings["a"].undone == group.keepings["b"].undone == {}
+
+
+def test_a_member_that_heard_no_beat_goes_on_above_the_numbers_of_subscriptions() -> None:
+    group = KeptGroup()
+    group.crash("a")
+    group.pass_time(50 * MS)
+    subscriber = group.client("s")
+    group.client("p").say(Publish(topic="loose/r", payload=b"retained", retain=True))
+    subscriber.subscribe("loose/+", qos=1)
+    group.notebooks["a"] = Notebook()
+    back = group.start("a")
+    group.pass_time(50 * MS)
+    assert back.role is Role.BACKUP
+    back._published_max = 0
+    group.crash("b")
+    group.pass_time(50 * MS)
+    again = group.client("s")
+    group.client("p").publish("loose/1", b"seen", qos=1)
+    group.run()
+    assert payloads(again) == [b"seen"]
+    new = group.client("n")
+    new.say(Subscribe(1, [Subscription("loose/r")]))
+    assert payloads(new) == [b"retained"]

@@ -2,6 +2,7 @@
 
 Laws:
 - an increment says what is now, not what changed: applying one twice is applying it once
+- publications go on above every number that an increment names: a subscription would not see them otherwise
 - increments are numbered without gaps; (epoch, number) names a state: the view in which its history began
 - what a replica lacks is healed by increments while the log still has them, else by a snapshot
 """
@@ -141,12 +142,15 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
             session = broker.clients.sessions.get(increment.client_id)
             if session is not None:
                 broker.subscribing.enter(_subscription(session, increment), increment.wanted)
+                broker.core.number_from(increment.since)
         case SubscriptionGone():
             session = broker.clients.sessions.get(increment.client_id)
             if session is not None:
                 broker.subscribing.drop(session, increment.wanted)
         case RetainedNow():
             broker.core.set_retained(increment.topic, increment.message)
+            if increment.message is not None:
+                broker.core.number_from(increment.message[0])
 
 
 def _subscription(session: Session, increment: SubscriptionNow) -> Subscription:

@@ -427,6 +427,7 @@ class Member:
     ) -> None:
         """The arbiter's answer; None: it gave none. `standing` is the view that it knows. Without an arbiter
         a claim is won at once: the number is nobody else's."""
+        self._due_ns = now_ns
         if self.role is not Role.CLAIMING:
             self.serving.contest.answered(number, won, standing, why, now_ns)
         elif won and number > self.view_max:
