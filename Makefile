@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run test install build lint bench soak fuzz fuzz-build sanitize clean
+.PHONY: run test install build lint bench soak sim fuzz fuzz-build sanitize clean
 
 run: install
 	@$(BIN)/holdfast demo
@@ -58,6 +58,13 @@ bench: install .venv/.bench tools-bench
 
 soak: install
 	@$(BIN)/python -m benchmarks soak --against holdfast
+
+# Every law in virtual time, with faults, and every mutant found.
+SIM_SEEDS ?= 1..20000
+
+sim: build
+	@$(BIN)/holdfast sim --seeds $(SIM_SEEDS)
+	@HOLDFAST_SIM_MUTANTS=all $(BIN)/python -m pytest --timeout=3600 tests/sim/test_mutants.py
 
 # Fuzzing and tests with the address and undefined-behaviour sanitizers on the compiled modules, in a venv and a
 # build directory of their own.

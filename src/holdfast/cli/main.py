@@ -14,6 +14,7 @@ from holdfast.cli.broker import broker
 from holdfast.cli.demo.command import demo
 from holdfast.cli.plan import plan
 from holdfast.cli.pub import pub
+from holdfast.cli.sim import sim
 from holdfast.cli.sub import sub
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -37,6 +38,7 @@ app.command()(broker)
 app.command()(pub)
 app.command()(sub)
 app.command()(demo)
+app.command()(sim)
 
 
 def main() -> None:

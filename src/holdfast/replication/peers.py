@@ -84,6 +84,7 @@ class Peers:
         self._event = event
         self._peers: list[Peer] = []
         self._index = group.index_of(name)
+        self._earlier = {member.name for member in group.members[: self._index]}
         self._dial_at_ns = {member.name: 0 for member in group.members if member.name != name}
         self._dialing: set[str] = set()
         self.sought = ""  # whether it can be reached is being tried out of turn
@@ -126,7 +127,7 @@ class Peers:
         return due
 
     def _may_dial(self, name: str) -> bool:
-        ours = self.group.index_of(name) < self._index or self._joining() or name == self.sought
+        ours = name in self._earlier or self._joining() or name == self.sought
         return ours and name not in self._dialing and not self._has_link(name)
 
     def second_best(self, peer: Peer, other: Peer) -> Peer:

@@ -1,0 +1,169 @@
+"""A member of the group as a process of the simulated world: moves bytes, decides nothing.
+
+Laws:
+- what a member may not read waits in the socket; what it closes is written first
+- a step's writes leave in the order in which the board gives them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.replication.roles import Role
+from holdfast.sim.ledger import ViewSeen
+from holdfast.sim.network import Address, End
+from holdfast.sim.options import PEER_PORT
+from holdfast.sim.setting import Setting
+from holdfast.sim.world import ACCEPTED, DATA, FAILED, LOST, OPENED, Host, Process
+
+if TYPE_CHECKING:
+    from holdfast.replication.member import Member
+    from holdfast.sim.options import Options
+
+Wire = Any
+Peers = dict[str, tuple[Address, Address]]
+MakeMember = Callable[["Options", "MemberProcess"], "Member"]
+
+
+class MemberProcess(Process):
+    """Runs one member. `peers` says where each member takes clients, and where peers."""
+
+    __slots__ = ("_dials", "_due_ns", "_ends", "_group_work", "_held", "_job_ns", "_network", "_peer",
+                 "_view", "ledger", "life", "member", "peers")  # fmt: skip
+
+    def __init__(self, setting: Setting, host: Host, peers: Peers, make: MakeMember, life: int) -> None:
+        super().__init__(setting.world, host, host.name, setting.options.cost_ns)
+        self.life = life
+        self.ledger = setting.ledger
+        self.peers = peers
+        self._peer = peers[host.name][1]
+        self._network = setting.network
+        self._ends: dict[Wire, End] = {}
+        self._held: list[End] = []
+        self._due_ns: int | None = None
+        self._dials = self._group_work = True
+        self._job_ns = setting.options.job_ns
+        self._view = (-1, "")
+        self.member = make(setting.options, self)
+        for address in peers[host.name]:
+            setting.network.listen(address, self)
+        self._plan()
+
+    def heard(self, event: str, details: dict[str, object]) -> None:
+        """What the member says about itself."""
+        if event == "mistake":
+            self.ledger.mistakes.append((self.world.now_ns, self.name, f"{details}"))
+        self.world.tell(self.name, event, details)
+
+    @property
+    def leads(self) -> bool:
+        return self.member.role is Role.PRIMARY
+
+    def protects(self, living: list[MemberProcess]) -> bool:
+        """Whether every other living member could take over from this primary, if it is not alone by plan."""
+        others = {each.name for each in living if each is not self}
+        return others <= set(self.member.view.heirs) and (bool(others) or len(self.peers) == 1)
+
+    # A step
+
+    def feed(self, kind: int, end: End | None, data: Any) -> None:
+        member, now_ns = self.member, self.world.now_ns
+        if kind == FAILED:
+            self._dials = True
+            member.undialable(data, now_ns)
+            return
+        assert end is not None
+        if kind == DATA:
+            self._read(end, data)
+            self._group_work |= end.address[1] == PEER_PORT
+            return
+        self._dials = True
+        if kind == ACCEPTED:
+            peer = data == self._peer
+            wire = member.accept_peer(None, now_ns) if peer else member.open(None, now_ns)
+            self._meet(end, wire)
+        elif kind == OPENED:
+            self._meet(end, member.dialed(data, None, now_ns))
+        elif kind == LOST and end.handle in self._ends:
+            del self._ends[end.handle]
+            member.lost(end.handle, now_ns)
+
+    def _meet(self, end: End, wire: Wire) -> None:
+        if wire is None:
+            end.close()
+            return
+        end.handle = wire
+        self._ends[wire] = end
+
+    def _read(self, end: End, data: bytes) -> None:
+        wire = end.handle
+        if wire not in self._ends:
+            return
+        if end.unread or not wire.wants_bytes():
+            if not end.unread:
+                self._held.append(end)
+            end.unread.append(data)
+        else:
+            wire.feed(data, self.world.now_ns, self.wall_ns)
+
+    def _read_held(self) -> None:
+        """What waited while a wire was not to be read, as far as it may be read now."""
+        ends, self._held = self._held, []
+        for end in ends:
+            while end.unread and end.handle.wants_bytes():
+                end.handle.feed(end.unread.pop(0), self.world.now_ns, self.wall_ns)
+            if end.unread:
+                self._held.append(end)
+
+    def turn(self) -> bool:
+        if self._held:
+            self._read_held()
+        core, job_ns = self.member.broker.core, self._job_ns
+        if not job_ns:
+            return self.member.turn(self.world.now_ns, self.wall_ns)
+        before = core.jobs_waiting
+        more = self.member.turn(self.world.now_ns, self.wall_ns)
+        self.worked_ns = job_ns * (before - core.jobs_waiting)
+        return more
+
+    def outputs(self) -> list[tuple[End, bytes, bool]]:
+        written = []
+        for wire in self.member.broker.core.board.take_ready():
+            end = self._ends.get(wire)
+            if end is None:
+                wire.take_output()
+                continue
+            written.append((end, wire.take_output(), wire.closing))
+            if wire.closing:
+                del self._ends[wire]
+            else:
+                wire.flushed()
+        return written
+
+    def wrap_up(self) -> bool:
+        member, now_ns = self.member, self.world.now_ns
+        if self._dials or self._due_ns is None or self._due_ns <= now_ns:
+            self._dials, self._group_work = False, True
+            for name in member.take_dials():
+                self._network.dial(self, self.peers[name][1], name)
+        if self._group_work or self._due_ns is None:
+            self._group_work = False
+            self._due_ns = member.next_ns
+        else:  # bytes of clients change nothing but what the broker itself waits for
+            broker_ns = member.broker.next_ns
+            if broker_ns is not None and broker_ns < self._due_ns:
+                self._due_ns = broker_ns
+        view = member.view
+        if self._view != (view.number, view.primary):
+            self._view = (view.number, view.primary)
+            self.ledger.member_views.append(ViewSeen(now_ns, self.name, self.life, view.number, view.primary))
+        return member.broker.core.board.waiting
+
+    def next_ns(self) -> int | None:
+        return self._due_ns
+
+    def died(self) -> None:
+        self._ends.clear()
+        self._held.clear()
+        self.member.broker.drain(self.world.now_ns)

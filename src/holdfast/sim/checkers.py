@@ -1,0 +1,324 @@
+"""The laws of the design, judged from the ledger of one run and from nothing else.
+
+Loss          no subscriber misses more than L messages of a stream in a row
+Custody       of a stream with L = 0 nothing is missed
+Deadline      before the first fault every message is there within D
+Pruning       after a failover nobody is sent again what was dispatched well before it
+One primary   a view has one primary; views only grow, for every member and every client
+Once          each subscriber is given each message of a stream once, and in order
+Gaps          each subscriber is told how many it misses, exactly
+Acknowledged  what was acknowledged to its publisher reaches every subscriber with QoS 1 or 2
+Failover      after a crash of the primary every publisher has another within x
+Bounded       when all is healed and nobody publishes, everything comes to rest
+No mistake    no member ran into an error that it did not expect
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from holdfast.sim.ledger import ON_THE_WIRE, PAYLOAD, Identity, Ledger, Stream
+from holdfast.sim.options import Options
+from holdfast.units import MS, format_duration
+
+SHOWN_MAX = 3
+BETWEEN_BROKERS = {"reset pair", "cut pair", "cut one way pair"}
+OF_CLIENTS = {"reset subscriber", "reset publisher", "cut subscriber"}
+
+
+class Violation(NamedTuple):
+    """One breach: which law, in words, and the message and subscriber that it is about if there are any."""
+
+    law: str
+    text: str
+    message: Identity | None = None
+    subscriber: int | None = None
+
+
+class Evidence:
+    """The ledger, sorted for the checkers: what each subscriber was given of each stream, and when."""
+
+    def __init__(self, options: Options, ledger: Ledger) -> None:
+        self.options = options
+        self.ledger = ledger
+        self.given: list[dict[Stream, list[tuple[int, int]]]] = [_by_stream(taken) for taken in ledger.taken]
+        self.faults = [(at_ns, f"{kind} {where.partition(' ')[0]}") for at_ns, kind, where in ledger.faults]
+        self.first_fault_ns = min((at_ns for at_ns, *_ in ledger.faults), default=1 << 62)
+
+    def torn(self) -> bool:
+        """Two living brokers did not hear each other: without an arbiter both may serve for a while."""
+        return any(what in BETWEEN_BROKERS for _, what in self.faults)
+
+    def within_the_model(self) -> bool:
+        """Broker failures, one at a time. A client's connection that breaks is for QoS 1 and 2 to mend."""
+        broken = any(what in OF_CLIENTS for _, what in self.faults)
+        return not self.torn() and (self.options.reliable or not broken)
+
+    def streams(self, plain: bool = False) -> Iterator[tuple[int, Stream, int]]:
+        """Every subscriber with every stream that it subscribed to, and the first number that counts.
+
+        Those where one side is an ordinary MQTT client only if `plain`."""
+        for subscriber, subscribed in enumerate(self.ledger.subscribed):
+            for (publisher, topic), times in self.ledger.created.items():
+                since_ns = subscribed.get(topic)
+                if since_ns is not None and (plain or not self.is_plain(subscriber, publisher)):
+                    yield subscriber, (publisher, topic), bisect_right(times, since_ns)
+
+    def is_plain(self, subscriber: int, publisher: int) -> bool:
+        return self.options.subscribers[subscriber].plain or publisher in self.options.plain_publishers
+
+    def had_by_all(self, message: Identity, by_ns: int) -> bool:
+        """Whether every subscriber of a message was given it by then."""
+        stream = (message.publisher, message.topic)
+        for subscriber, plan in enumerate(self.options.subscribers):
+            if message.topic in plan.topics:
+                given = self.given[subscriber].get(stream, ())
+                if not any(number == message.number and at_ns <= by_ns for number, at_ns in given):
+                    return False
+        return True
+
+    def missing(self, subscriber: int, stream: Stream, first: int) -> list[int]:
+        given = {number for number, _ in self.given[subscriber].get(stream, ())}
+        last = len(self.ledger.created[stream])
+        if len(given) >= last:
+            return []
+        return [number for number in range(first, last) if number not in given]
+
+
+def _by_stream(taken: list[tuple[int, list[bytes]]]) -> dict[Stream, list[tuple[int, int]]]:
+    found: dict[Stream, list[tuple[int, int]]] = {}
+    unpack = PAYLOAD.unpack
+    for at_ns, payloads in taken:
+        for payload in payloads:
+            _, publisher, topic, number, _ = unpack(payload)
+            stream = (publisher, topic)
+            if stream in found:
+                found[stream].append((number, at_ns))
+            else:
+                found[stream] = [(number, at_ns)]
+    return found
+
+
+def judge(options: Options, ledger: Ledger) -> list[Violation]:
+    """Every law that was broken, the first few breaches of each."""
+    evidence = Evidence(options, ledger)
+    broken = []
+    for law in LAWS:
+        for place, violation in enumerate(law(evidence)):
+            if place == SHOWN_MAX:
+                break
+            broken.append(violation)
+    return broken
+
+
+def loss(evidence: Evidence) -> Iterator[Violation]:
+    if not evidence.within_the_model():
+        return
+    for subscriber, stream, first in evidence.streams():
+        tolerance = evidence.options.topics[stream[1]].contract.loss_tolerance
+        if tolerance is None:
+            continue
+        missing = evidence.missing(subscriber, stream, first)
+        longest, worst = _longest_run(missing)
+        if longest > tolerance:
+            law = "Loss" if tolerance else "Custody"
+            yield Violation(
+                law,
+                f"subscriber {subscriber} misses {longest} in a row of publisher {stream[0]}, "
+                f"topic {stream[1]}, from number {worst} on; L is {tolerance}",
+                Identity(*stream, worst),
+                subscriber,
+            )
+
+
+def _longest_run(numbers: list[int]) -> tuple[int, int]:
+    """How many in a row at most, and where they begin."""
+    longest, worst, run = 0, 0, 0
+    for place, number in enumerate(numbers):
+        run = run + 1 if place and numbers[place - 1] == number - 1 else 1
+        if run > longest:
+            longest, worst = run, number - run + 1
+    return longest, worst
+
+
+def deadline(evidence: Evidence) -> Iterator[Violation]:
+    for subscriber, stream, first in evidence.streams():
+        deadline_ns = evidence.options.topics[stream[1]].contract.deadline_ns
+        times = evidence.ledger.created[stream]
+        until = bisect_right(times, evidence.first_fault_ns - deadline_ns)
+        for number, at_ns in evidence.given[subscriber].get(stream, ()):
+            if first <= number < until and at_ns - times[number] > deadline_ns:
+                yield Violation(
+                    "Deadline",
+                    f"subscriber {subscriber} got a message after {format_duration(at_ns - times[number])}; "
+                    f"D is {format_duration(deadline_ns)}",
+                    Identity(*stream, number),
+                    subscriber,
+                )
+
+
+def acknowledged(evidence: Evidence) -> Iterator[Violation]:
+    options, ledger = evidence.options, evidence.ledger
+    if evidence.torn():
+        return
+    for subscriber, stream, first in evidence.streams(plain=True):
+        if options.subscribers[subscriber].qos and options.topics[stream[1]].qos:
+            for number in evidence.missing(subscriber, stream, first):
+                message = Identity(*stream, number)
+                if message in ledger.acknowledged:
+                    yield Violation(
+                        "Acknowledged",
+                        f"publisher {stream[0]}, topic {stream[1]}, number {number} was acknowledged "
+                        f"and never reached subscriber {subscriber}",
+                        message,
+                        subscriber,
+                    )
+
+
+def once(evidence: Evidence) -> Iterator[Violation]:
+    for subscriber, streams in enumerate(evidence.given):
+        for stream, given in streams.items():
+            before = -1
+            if evidence.is_plain(subscriber, stream[0]):
+                continue
+            for number, _ in given:
+                if number <= before:
+                    yield Violation(
+                        "Once",
+                        f"subscriber {subscriber} was given number {number} of publisher {stream[0]}, topic "
+                        f"{stream[1]}, after {before}",
+                        Identity(*stream, number),
+                        subscriber,
+                    )
+                before = max(before, number)
+
+
+def gaps(evidence: Evidence) -> Iterator[Violation]:
+    for subscriber, streams in enumerate(evidence.given):
+        told = {
+            PAYLOAD.unpack(payload)[1:4]: missed
+            for payload, missed in evidence.ledger.gaps[subscriber].items()
+        }
+        for stream, given in streams.items():
+            if evidence.is_plain(subscriber, stream[0]):
+                continue
+            for (before, _), (number, _) in pairwise(given):
+                missed = max(0, number - before - 1)
+                if missed != told.get((*stream, number), 0):
+                    yield Violation(
+                        "Gaps",
+                        f"subscriber {subscriber} misses {missed} before number {number} of publisher "
+                        f"{stream[0]}, topic {stream[1]}, and was told {told.get((*stream, number), 0)}",
+                        Identity(*stream, number),
+                        subscriber,
+                    )
+
+
+def one_primary(evidence: Evidence) -> Iterator[Violation]:
+    primaries: dict[int, str] = {}
+    seen: dict[tuple[str, int], int] = {}
+    for view in (*evidence.ledger.member_views, *evidence.ledger.views):
+        if view.primary and view.number and primaries.setdefault(view.number, view.primary) != view.primary:
+            yield Violation(
+                "One primary",
+                f"view {view.number} has two: {primaries[view.number]} and, says {view.who}, {view.primary}",
+            )
+        before = seen.get((view.who, view.life), 0)
+        if view.number < before:
+            yield Violation("One primary", f"{view.who} went back from view {before} to {view.number}")
+        seen[(view.who, view.life)] = max(before, view.number)
+
+
+def failover(evidence: Evidence) -> Iterator[Violation]:
+    x_ns = evidence.options.deployment.failover_ns
+    redirects = evidence.ledger.redirects
+    faults = evidence.faults
+    for place, (at_ns, what) in enumerate(faults):
+        if what not in ("kill primary", "crash primary"):
+            continue
+        next_ns = faults[place + 1][0] if place + 1 < len(faults) else 1 << 62
+        for publisher in range(evidence.options.publishers):
+            if publisher in evidence.options.plain_publishers:
+                continue
+            name = f"publisher-{publisher}"
+            moved_ns = min((ns for ns, who, _ in redirects if who == name and ns >= at_ns), default=None)
+            if next_ns < at_ns + x_ns:
+                continue
+            if moved_ns is None or moved_ns - at_ns > x_ns:
+                took = "never" if moved_ns is None else f"after {format_duration(moved_ns - at_ns)}"
+                yield Violation(
+                    "Failover", f"{name} found another primary {took}; x is {format_duration(x_ns)}"
+                )
+
+
+def pruning(evidence: Evidence) -> Iterator[Violation]:
+    """Sent by a new primary though dispatched well before, and not among what its publisher sends again."""
+    options, ledger = evidence.options, evidence.ledger
+    crashes = [at_ns for at_ns, what in evidence.faults if what in ("kill primary", "crash primary")]
+    if not crashes or any(what in BETWEEN_BROKERS | OF_CLIENTS for _, what in evidence.faults):
+        return  # an acknowledgement that never came back is not a dispatch
+    told_ns = sum(way.longest_ns for way in options.ways.values()) + options.heartbeat_ns + 40 * MS
+    for subscriber, wired in enumerate(ledger.wired):
+        arrived: dict[bytes, tuple[int, str]] = {}
+        for at_ns, member, payload in _on_the_wire(wired):
+            if payload not in arrived:
+                arrived[payload] = (at_ns, member)
+                continue
+            before_ns, before = arrived[payload]
+            crash_ns = max((ns for ns in crashes if ns <= at_ns), default=None)
+            if crash_ns is None or before == member or before_ns + told_ns > crash_ns:
+                continue
+            _, publisher, topic, number, _ = PAYLOAD.unpack(payload)
+            if evidence.is_plain(subscriber, publisher):
+                continue
+            if not evidence.had_by_all(Identity(publisher, topic, number), crash_ns - told_ns):
+                continue
+            times = ledger.created[(publisher, topic)]
+            kept = options.topics[topic].contract.retention
+            if number < bisect_right(times, crash_ns) - max(kept, 1):
+                yield Violation(
+                    "Pruning",
+                    f"{member} sent subscriber {subscriber} again what {before} had sent "
+                    f"{format_duration(crash_ns - before_ns)} before the crash",
+                    Identity(publisher, topic, number),
+                    subscriber,
+                )
+
+
+def _on_the_wire(wired: list[tuple[int, str, bytes]]) -> Iterator[tuple[int, str, bytes]]:
+    """The payloads in the bytes that came from each member, though they may be cut anywhere."""
+    rest: dict[str, bytes] = {}
+    for at_ns, member, data in wired:
+        data = rest.get(member, b"") + data
+        end = 0
+        for match in ON_THE_WIRE.finditer(data):
+            end = match.end()
+            yield at_ns, member, match[0]
+        rest[member] = data[max(end, len(data) - PAYLOAD.size + 1) :]
+
+
+def bounded(evidence: Evidence) -> Iterator[Violation]:
+    for text in evidence.ledger.rest:
+        yield Violation("Bounded", text)
+
+
+def no_mistake(evidence: Evidence) -> Iterator[Violation]:
+    for at_ns, who, text in evidence.ledger.mistakes:
+        yield Violation("No mistake", f"{who} at {at_ns}: {text}")
+
+
+LAWS: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
+    no_mistake,
+    one_primary,
+    loss,
+    acknowledged,
+    once,
+    gaps,
+    pruning,
+    failover,
+    deadline,
+    bounded,
+)

@@ -1,0 +1,54 @@
+"""How the simulator makes the two parts that it tests: a member of a group and an endpoint."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from holdfast.endpoint.config import EndpointConfig
+from holdfast.endpoint.endpoint import Endpoint
+from holdfast.replication.group import GroupConfig, MemberConfig
+from holdfast.replication.member import Member
+from holdfast.sim.network import Address
+from holdfast.sim.options import MQTT_PORT, PEER_PORT
+from holdfast.units import MS
+
+if TYPE_CHECKING:
+    from holdfast.sim.brokers import MemberProcess
+    from holdfast.sim.options import Options
+
+
+def make_member(options: Options, process: MemberProcess) -> Member:
+    """A member that knows nothing yet."""
+    members = tuple(
+        MemberConfig(name=name, mqtt=f"{name}:{MQTT_PORT}", peer=f"{name}:{PEER_PORT}")
+        for name in process.peers
+    )
+    group = GroupConfig(
+        name="sim",
+        members=members,
+        heartbeat_ns=options.heartbeat_ns,
+        silence_ns=options.silence_ns,
+        join_wait_ns=500 * MS,
+    )
+    return Member(
+        options.book,
+        group,
+        process.name,
+        policy=options.policy,
+        seed=crc32(f"{options.seed} {process.name} {process.life}".encode()),
+        now_ns=process.world.now_ns,
+        event=process.heard,
+    )
+
+
+def make_endpoint(name: str, addresses: list[Address], rng: Random, now_ns: int) -> Endpoint:
+    config = EndpointConfig(
+        addresses=tuple(addresses),
+        client_id=name,
+        keep_alive_s=1,
+        backoff_ns_min=5 * MS,
+        backoff_ns_max=200 * MS,
+    )
+    return Endpoint(config, token=f"{rng.randrange(1 << 32):08x}", rng=rng, now_ns=now_ns)

@@ -1,0 +1,198 @@
+"""One run: builds the world that the options say, lets it live through its faults, heals it, and judges it.
+
+Laws:
+- first faults, then healing, then checks
+- nothing outlives the run: every broker is drained, so that its memory is free again
+"""
+
+from __future__ import annotations
+
+import gc
+from contextlib import AbstractContextManager, nullcontext
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.sim.brokers import MakeMember, MemberProcess, Peers
+from holdfast.sim.checkers import Violation, judge
+from holdfast.sim.clients import ClientProcess, Publisher, Subscriber
+from holdfast.sim.faults import Faults
+from holdfast.sim.ledger import Ledger
+from holdfast.sim.network import End, Network, Path
+from holdfast.sim.options import MQTT_PORT, PEER_PORT, Options, draw
+from holdfast.sim.parts import make_endpoint, make_member
+from holdfast.sim.plain import PlainClient
+from holdfast.sim.setting import Setting
+from holdfast.sim.world import START_NS, Host, Restless, Tap, World
+from holdfast.units import MS, S
+
+if TYPE_CHECKING:
+    from holdfast.sim.clients import AnyEndpoint
+
+CLIENTS_AFTER_NS = 100 * MS
+PUBLISH_AFTER_NS = 300 * MS
+DRAIN_NS = 1 * S
+
+
+class Outcome(NamedTuple):
+    """What became of a seed."""
+
+    seed: int
+    messages: int
+    faults: int
+    steps: int
+    violations: list[Violation]
+
+
+class Stage:
+    """Everybody who takes part in one run."""
+
+    def __init__(self, options: Options, tap: Tap | None, make: MakeMember) -> None:
+        self.options = options
+        self.world = World(Random(options.seed ^ 0xD1CE), tap)
+        self.network = Network(self.world, self._path)
+        self.ledger = Ledger(len(options.subscribers))
+        self.stop_ns = START_NS + PUBLISH_AFTER_NS + options.publish_ns
+        self.setting = Setting(options, self.world, self.network, self.ledger, self.stop_ns)
+        self.names = [f"m{index}" for index in range(options.members)]
+        self.addresses: Peers = {name: ((name, MQTT_PORT), (name, PEER_PORT)) for name in self.names}
+        clients = [f"publisher-{index}" for index in range(options.publishers)]
+        clients += [f"subscriber-{index}" for index in range(len(options.subscribers))]
+        everybody = zip((*self.names, *clients), options.skews_ns, strict=True)
+        self.hosts = {name: Host(name, skew_ns) for name, skew_ns in everybody}
+        self.members: dict[str, MemberProcess] = {}
+        self.clients: list[ClientProcess] = []
+        self._rng = Random(options.seed ^ 0x5EED)
+        self._make = make
+        for name in self.names:
+            self.start_member(name, 0)
+        self.world.at(START_NS + CLIENTS_AFTER_NS, self._start_clients)
+        Faults(self)
+
+    # Who is there
+
+    def start_member(self, name: str, life: int) -> None:
+        host = self.hosts[name]
+        host.up = True
+        self.members[name] = MemberProcess(self.setting, host, self.addresses, self._make, life)
+
+    def _start_clients(self) -> None:
+        options = self.options
+        for index in range(options.publishers):
+            host = self.hosts[f"publisher-{index}"]
+            rng = Random(self._rng.randrange(1 << 60))
+            endpoint = self._endpoint(host.name, index in options.plain_publishers)
+            publisher = Publisher(self.setting, host, index, endpoint, rng)
+            publisher.start(START_NS + PUBLISH_AFTER_NS + rng.randrange(options.tick_ns))
+            self.clients.append(publisher)
+        for index, plan in enumerate(options.subscribers):
+            host = self.hosts[f"subscriber-{index}"]
+            endpoint = self._endpoint(host.name, plan.plain)
+            self.clients.append(Subscriber(self.setting, host, index, endpoint))
+
+    def _endpoint(self, name: str, plain: bool) -> AnyEndpoint:
+        mqtt = [self.addresses[member][0] for member in self.names]
+        make = PlainClient if plain else make_endpoint
+        return make(name, mqtt, Random(self._rng.randrange(1 << 60)), self.world.now_ns)
+
+    def _path(self, source: str, target: str) -> Path:
+        client = next((name for name in (source, target) if name not in self.addresses), None)
+        if client is None:
+            kind = "peer"
+        elif client.startswith("publisher"):
+            kind = "publish"
+        else:
+            kind = self.options.subscribers[int(client.partition("-")[2])].destination
+        way = self.options.ways[kind]
+        return Path(self.world.rng, way.delay_ns, way.jitter_ns, way.loss, way.resend_ns)
+
+    def living(self) -> list[MemberProcess]:
+        return [each for each in self.members.values() if each.alive]
+
+    def primary(self) -> MemberProcess | None:
+        """The living primary of the highest view."""
+        leading = [each for each in self.living() if each.leads]
+        return max(leading, key=lambda each: each.member.view.number, default=None)
+
+    def protected(self) -> bool:
+        """Whether the group would stand another failure now: heirs are up to date, clients know them."""
+        primary, living = self.primary(), self.living()
+        if primary is None or not primary.protects(living):
+            return False
+        now_ns = self.world.now_ns
+        return all(client.is_warm(living, now_ns) for client in self.clients)
+
+    def spared(self, end: End) -> bool:
+        """Towards these ends QoS 0 flows, where handed to the socket is all that dispatched means."""
+        name = end.peer.process.name
+        if not name.startswith("subscriber"):
+            return False
+        plan = self.options.subscribers[int(name.partition("-")[2])]
+        return plan.qos == 0 or any(self.options.topics[place].qos == 0 for place in plan.topics)
+
+    # The run
+
+    def play(self) -> None:
+        try:
+            self._play()
+        except Restless as error:
+            self.ledger.rest.append(str(error))
+
+    def _play(self) -> None:
+        self.world.run(self.stop_ns)
+        self.network.heal()
+        for process in (*self.members.values(), *self.clients):
+            if process.paused:
+                process.resume()
+        self.world.run(self.stop_ns + DRAIN_NS)
+        self._see_rest()
+
+    def _see_rest(self) -> None:
+        rest, living = self.ledger.rest, self.living()
+        leading = [each.name for each in living if each.leads]
+        if len(leading) != 1:
+            rest.append(f"primaries at the end: {', '.join(leading) or 'none'}")
+        views = {each.name: each.member.view.number for each in living}
+        if len(set(views.values())) > 1:
+            rest.append(f"members end in different views: {views}")
+        for each in living:
+            if each.member.broker.core.jobs_waiting:
+                rest.append(f"{each.name} ends with {each.member.broker.core.jobs_waiting} jobs")
+        for client in self.clients:
+            if client.ended:
+                rest.append(f"{client.name} gave up: {client.ended}")
+        for index, plan in enumerate(self.options.subscribers):
+            if len(self.ledger.subscribed[index]) < len(plan.topics):
+                rest.append(f"subscriber {index} never got its subscriptions: {self.ledger.refusals}")
+
+    def close(self) -> None:
+        for process in self.living():
+            process.die()
+
+
+def simulate(
+    options: Options,
+    *,
+    tap: Tap | None = None,
+    make: MakeMember = make_member,
+    mutation: AbstractContextManager[object] | None = None,
+) -> tuple[Outcome, Ledger]:
+    """Runs the options once."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with mutation or nullcontext():
+            stage = Stage(options, tap, make)
+            stage.play()
+            stage.close()
+        ledger = stage.ledger
+        outcome = Outcome(
+            options.seed, ledger.messages(), len(ledger.faults), stage.world.steps, judge(options, ledger)
+        )
+        return outcome, ledger
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def simulate_seed(seed: int) -> Outcome:
+    return simulate(draw(seed))[0]

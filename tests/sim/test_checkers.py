@@ -1,0 +1,174 @@
+"""Each law against ledgers written by hand: kept, and broken in the smallest way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec import structs
+
+from holdfast.sim.checkers import judge
+from holdfast.sim.ledger import Identity, Ledger, ViewSeen, payload_of
+from holdfast.sim.options import Options, SubscriberPlan, draw
+from holdfast.sim.world import START_NS
+from holdfast.units import MS
+
+PERIOD_NS = 100 * MS
+QUICK_NS = 2 * MS
+CRASH = 50
+
+
+def options(loss_tolerance: int | None, qos: int = 0, retention: int = 1) -> Options:
+    """One topic, one publisher, one subscriber."""
+    drawn = draw(1)
+    contract = structs.replace(
+        drawn.topics[0].contract,
+        period_ns=PERIOD_NS,
+        deadline_ns=50 * MS,
+        loss_tolerance=loss_tolerance,
+        retention=retention,
+    )
+    topic = structs.replace(drawn.topics[0], contract=contract, qos=qos, publishers=(0,))
+    subscriber = SubscriberPlan(topics=(0,), qos=qos, destination="edge", depth=0)
+    return structs.replace(drawn, topics=(topic,), publishers=1, subscribers=(subscriber,))
+
+
+@dataclass
+class Run:
+    """A hundred messages and a crash in the middle; what is said here differs from the ordinary."""
+
+    loss_tolerance: int | None = 0
+    qos: int = 0
+    lost: frozenset[int] = frozenset()
+    late: frozenset[int] = frozenset()
+    again: tuple[int, ...] = ()
+    acknowledged: frozenset[int] = frozenset()
+    moved_ns: int | None = 5 * MS
+    fault: str = "kill"
+    hit: str = "primary m0"
+    subscribed_ns: int = 0
+    more: list[ViewSeen] = field(default_factory=list)
+
+    def laws(self) -> set[str]:
+        return {violation.law for violation in judge(options(self.loss_tolerance, self.qos), self.ledger())}
+
+    def ledger(self) -> Ledger:
+        ledger = Ledger(1)
+        crash_ns = START_NS + CRASH * PERIOD_NS
+        times = ledger.created.setdefault((0, 0), [])
+        ledger.subscribed[0][0] = START_NS + self.subscribed_ns
+        ledger.faults.append((crash_ns, self.fault, self.hit))
+        if self.moved_ns is not None:
+            ledger.redirects.append((crash_ns + self.moved_ns, "publisher-0", 4))
+        for number in range(100):
+            created_ns = START_NS + number * PERIOD_NS
+            times.append(created_ns)
+            payload = payload_of(0, 0, number, created_ns)
+            took_ns = 60 * MS if number in self.late else QUICK_NS
+            if number not in self.lost:
+                before = max((each for each in range(number) if each not in self.lost), default=number - 1)
+                if before < number - 1:
+                    ledger.gaps[0][payload] = number - 1 - before
+                ledger.taken[0].append((created_ns + took_ns, [payload]))
+                member = "m0" if number < CRASH else "m1"
+                ledger.wired[0].append((created_ns + took_ns, member, b"xy" + payload + b"z"))
+            if number == CRASH:
+                for old in self.again:
+                    old_payload = payload_of(0, 0, old, START_NS + old * PERIOD_NS)
+                    ledger.wired[0].append((created_ns + took_ns, "m1", old_payload[:7]))
+                    ledger.wired[0].append((created_ns + took_ns, "m1", old_payload[7:]))
+        for number in self.acknowledged:
+            ledger.acknowledged[Identity(0, 0, number)] = START_NS
+        ledger.member_views.append(ViewSeen(START_NS, "m0", 0, 4, "m0"))
+        ledger.member_views += self.more
+        return ledger
+
+
+def test_a_good_run_breaks_nothing() -> None:
+    assert Run().laws() == set()
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "lost", "laws"),
+    [
+        (0, {48}, {"Custody"}),
+        (2, {48, 49}, set()),
+        (2, {48, 49, 50}, {"Loss"}),
+        (2, {40, 41, 50, 51}, set()),
+        (2, {97, 98, 99}, {"Loss"}),
+        (None, set(range(10, 60)), set()),
+    ],
+)
+def test_loss_counts_messages_in_a_row(tolerance: int | None, lost: set[int], laws: set[str]) -> None:
+    assert Run(loss_tolerance=tolerance, lost=frozenset(lost)).laws() == laws
+
+
+def test_loss_counts_from_the_subscription_on() -> None:
+    early = frozenset(range(10))
+    assert Run(lost=early, subscribed_ns=9 * PERIOD_NS).laws() == set()
+    assert Run(lost=early, subscribed_ns=9 * PERIOD_NS - 1).laws() == {"Custody"}
+
+
+def test_loss_of_a_connection_is_outside_the_model() -> None:
+    assert Run(lost=frozenset({48}), fault="reset", hit="subscriber subscriber-0").laws() == set()
+
+
+def test_deadline_counts_before_the_first_fault() -> None:
+    assert Run(late=frozenset({20})).laws() == {"Deadline"}
+    assert Run(late=frozenset({CRASH, CRASH + 1})).laws() == set()
+
+
+def test_acknowledged_means_kept_whatever_the_contract() -> None:
+    lost = frozenset({48})
+    assert Run(loss_tolerance=None, qos=1, lost=lost, acknowledged=lost).laws() == {"Acknowledged"}
+    assert Run(loss_tolerance=None, qos=1, lost=lost).laws() == set()
+    assert Run(loss_tolerance=None, qos=0, lost=lost, acknowledged=lost).laws() == set()
+
+
+def test_once_and_in_order() -> None:
+    run = Run()
+    ledger = run.ledger()
+    ledger.taken[0].append(ledger.taken[0][3])
+    assert {violation.law for violation in judge(options(0), ledger)} == {"Once"}
+
+
+def test_gaps_are_told_exactly() -> None:
+    ledger = Run(loss_tolerance=None, lost=frozenset({7, 8})).ledger()
+    assert judge(options(None), ledger) == []
+    (payload,) = ledger.gaps[0]
+    ledger.gaps[0][payload] = 1
+    assert {violation.law for violation in judge(options(None), ledger)} == {"Gaps"}
+    ledger.gaps[0].clear()
+    assert {violation.law for violation in judge(options(None), ledger)} == {"Gaps"}
+
+
+def test_pruning_forbids_what_was_dispatched_long_before() -> None:
+    assert Run(again=(30,)).laws() == {"Pruning"}
+
+
+def test_pruning_allows_what_the_publisher_sends_again() -> None:
+    ledger = Run(again=(CRASH - 2,)).ledger()
+    assert {violation.law for violation in judge(options(0, retention=2), ledger)} == {"Pruning"}
+    assert judge(options(0, retention=3), ledger) == []
+
+
+def test_failover_takes_x_at_most() -> None:
+    assert Run(moved_ns=None).laws() == {"Failover"}
+    assert Run(moved_ns=10_000 * MS).laws() == {"Failover"}
+
+
+def test_a_view_has_one_primary_and_views_grow() -> None:
+    def seen(who: str, number: int, primary: str, life: int = 0) -> ViewSeen:
+        return ViewSeen(START_NS, who, life, number, primary)
+
+    assert Run(more=[seen("m1", 5, "m1")]).laws() == set()
+    assert Run(more=[seen("m1", 4, "m1")]).laws() == {"One primary"}
+    assert Run(more=[seen("m0", 3, "m3")]).laws() == {"One primary"}
+    assert Run(more=[seen("m0", 3, "m3", life=1)]).laws() == set()
+
+
+def test_rest_and_mistakes_are_told() -> None:
+    ledger = Run().ledger()
+    ledger.rest.append("m0 ends with 3 jobs")
+    ledger.mistakes.append((START_NS, "m0", "KeyError"))
+    assert {violation.law for violation in judge(options(0), ledger)} == {"Bounded", "No mistake"}

@@ -1,0 +1,78 @@
+"""Whole groups in virtual time: the laws hold, a run repeats exactly, and nothing is left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from zlib import crc32
+
+import pytest
+
+from holdfast.sim.options import KINDS, MESSAGES_MIN, draw
+from holdfast.sim.run import simulate
+from holdfast.sim.sweep import run_seed, sweep
+
+PRINT_DIGEST = """
+from tests.sim.test_run import digest
+print(digest(5))
+"""
+
+
+def digest(seed: int) -> int:
+    """Everything that anybody got, and when."""
+    outcome, ledger = simulate(draw(seed))
+    return crc32(repr((outcome, ledger.taken, ledger.wired, ledger.member_views, ledger.views)).encode())
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_every_law_holds(seed: int) -> None:
+    outcome, _ = simulate(draw(seed))
+    assert outcome.violations == []
+    assert outcome.messages >= MESSAGES_MIN
+    assert outcome.faults >= 1
+
+
+def test_one_seed_is_one_run_whatever_ran_before_and_in_any_process() -> None:
+    first = digest(5)
+    simulate(draw(6))
+    assert digest(5) == first
+    for salt in ("1", "2"):
+        told = subprocess.run(
+            [sys.executable, "-c", PRINT_DIGEST],
+            env={"PYTHONHASHSEED": salt, "PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert int(told.stdout) == first
+
+
+def test_options_are_a_function_of_the_seed_and_cover_every_fault() -> None:
+    assert draw(9) == draw(9)
+    drawn = {(fault.kind, fault.where) for seed in range(600) for fault in draw(seed).faults}
+    assert {(kind, where) for kind, where, _ in KINDS} <= drawn
+    assert {draw(seed).members for seed in range(40)} == {2, 3, 4}
+
+
+def test_every_contract_drawn_is_admitted_and_there_are_enough_messages() -> None:
+    from holdfast.contract.admission import admit
+
+    for seed in range(60):
+        options = draw(seed)
+        assert all(admit(topic.contract, options.deployment).admitted for topic in options.topics)
+        assert any(topic.contract.loss_tolerance == 0 for topic in options.topics)
+        planned = sum(
+            len(topic.publishers) * options.publish_ns // topic.contract.period_ns for topic in options.topics
+        )
+        assert planned >= MESSAGES_MIN
+
+
+def test_a_sweep_gives_every_seed_once_and_survives_a_seed_that_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcomes = list(sweep(range(1, 5), workers=2))
+    assert sorted(outcome.seed for outcome in outcomes) == [1, 2, 3, 4]
+    monkeypatch.setattr("holdfast.sim.sweep.simulate", lambda *a, **k: 1 / 0)
+    broken = run_seed((1, None))
+    assert broken.violations[0].law == "No mistake"
+    assert "ZeroDivisionError" in broken.violations[0].text
