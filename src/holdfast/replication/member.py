@@ -240,7 +240,7 @@ class Member:
 
     def _wake(self, now_ns: int, slept_ns: int) -> None:
         """We were asleep ourselves: nobody else's silence counts, and another may serve by now."""
-        self.peers.forgive(now_ns)
+        self.peers.forgive(slept_ns, now_ns)
         if self.role is Role.JOINING:
             self._joining_since_ns = now_ns
         if self.role is Role.PRIMARY and self.view.heirs and slept_ns > self.group.silence_ns:

@@ -268,6 +268,7 @@ class Peers:
                 silent.append(peer)
         return silent
 
-    def forgive(self, now_ns: int) -> None:
+    def forgive(self, slept_ns: int, now_ns: int) -> None:
+        """We slept for so long ourselves: that is nobody else's silence."""
         for peer in self._peers:
-            peer.heard_ns = max(peer.heard_ns, now_ns)
+            peer.heard_ns = min(peer.heard_ns + slept_ns, max(peer.heard_ns, now_ns))

@@ -25,7 +25,7 @@ from holdfast.sim.options import Options
 from holdfast.units import MS, format_duration
 
 SHOWN_MAX = 3
-BETWEEN_BROKERS = {"reset pair", "cut pair", "cut one way pair"}
+BETWEEN_BROKERS = {"cut pair", "cut one way pair"}
 OF_CLIENTS = {"reset subscriber", "reset publisher", "cut subscriber"}
 
 
