@@ -18,8 +18,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
-WAIT_FOR_BROKER = (
-    "for _ in $(seq 200); do grep -q 'listening on' \"$out\" && break; read -rt 0.05 <> <(:) || :; done"
+WAIT_FOR_BROKERS = (
+    'for _ in $(seq 200); do [ "$(grep -c "listening on" "$out")" -ge %d ] && break; '
+    "read -rt 0.05 <> <(:) || :; done"
 )
 DEADLINE_S = 60
 PORT = "18831"
@@ -35,12 +36,14 @@ def blocks(page: Path) -> list[str]:
 
 
 def script(commands: list[str]) -> str:
-    lines = ["set -e", 'out="$1"']
+    lines = ["set -e", 'out="$1"', "trap 'jobs -p | xargs -r kill' EXIT"]
+    brokers = 0
     for command in commands:
         lines.append(command)
         if command.endswith("&"):
-            lines.append(WAIT_FOR_BROKER)
-    return "\n".join([*lines, "jobs -p | xargs -r kill", "wait"])
+            brokers += 1
+            lines.append(WAIT_FOR_BROKERS % brokers)
+    return "\n".join([*lines, "jobs -p | xargs -r kill", "wait", "trap - EXIT"])
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
