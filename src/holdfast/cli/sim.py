@@ -87,8 +87,9 @@ def replay(seed: int, mutant: str | None, explain: bool) -> bool:
 
 
 def sweep_seeds(seeds: range, mutant: str | None, workers: int | None) -> bool:
-    """Many seeds: a bar while it lasts, then the bad ones."""
+    """Many seeds: a bar while it lasts, then the bad ones, also if it is interrupted."""
     import time
+    from contextlib import suppress
 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -97,19 +98,21 @@ def sweep_seeds(seeds: range, mutant: str | None, workers: int | None) -> bool:
 
     began = time.monotonic()
     bad: list[Outcome] = []
-    messages = 0
+    done = messages = 0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with suppress(KeyboardInterrupt), Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("seeds", total=len(seeds))
         for outcome in sweep(seeds, mutant, workers):
+            done += 1
             messages += outcome.messages
             if outcome.violations:
                 bad.append(outcome)
                 progress.update(task, description=f"seeds, {len(bad)} bad")
             progress.advance(task)
     took_s = time.monotonic() - began
-    pace = len(seeds) / took_s * 60
-    print(f"{len(seeds)} seeds, {messages} messages, {took_s:.1f} s, {pace:.0f} seeds a minute")
+    asked = "" if done == len(seeds) else f" of {len(seeds)}, stopped before the end"
+    pace = done / took_s * 60
+    print(f"{done} seeds{asked}, {messages} messages, {took_s:.1f} s, {pace:.0f} seeds a minute")
     for outcome in sorted(bad)[:SHOWN_MAX]:
         first = outcome.violations[0]
         print(f"seed {outcome.seed}: {first.law}: {first.text}")
