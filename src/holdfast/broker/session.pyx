@@ -410,10 +410,19 @@ cdef class Session:
 
     cdef void skip_identifiers(self) noexcept:
         """Another broker may have given some that we do not know of: those that come next are far from them."""
+        cdef uint32_t i
         if self.head == self.tail:
             self.head += PACKET_IDS // 2
             self.tail = self.head
             self.resend = self.head
+            return
+        for i in range(PACKET_IDS // 2):
+            if self.tail - self.head >= PACKET_IDS - 1 or not self.room_for_flight():
+                return
+            self.flights[self.tail & (self.flights_cap - 1)].stage = DONE
+            self.flights[self.tail & (self.flights_cap - 1)].message = NULL
+            self.flights[self.tail & (self.flights_cap - 1)].ids = NULL
+            self.tail += 1
 
     cdef bint restore(self, Message* m, uint16_t packet_id, bint taken) noexcept:
         """A QoS 2 delivery that another broker began goes on here, under its identifier."""

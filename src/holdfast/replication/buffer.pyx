@@ -316,7 +316,6 @@ cdef class BackupBuffer:
         cdef Message* m
         cdef int again = 0
         for serial, session in sessions.items():
-            session.skip_identifiers()
             session.received = self.received.get(serial)
             flights = self.flights.get(serial)
             if flights or self.had:
@@ -325,6 +324,7 @@ cdef class BackupBuffer:
                 m = self.find(number)
                 if m != NULL or taken:
                     session.restore(m, packet_id, taken)
+            session.skip_identifiers()
         for number in self.numbers():
             m = self.find(number)
             again += self.core.dispatch_again(m)
