@@ -51,11 +51,15 @@ class Faults:
         world = self.stage.world
         if world.now_ns >= self.stage.stop_ns:
             return
-        if fault.kind in PROTECTS and fault.where != "subscriber" and not self.stage.protected():
+        if fault.kind in PROTECTS and fault.where != "subscriber" and not self._may_fail():
             world.at(world.now_ns + AGAIN_NS, self._play, fault)
             return
         if not self._kinds[fault.kind](fault):
             world.at(world.now_ns + AGAIN_NS, self._play, fault)
+
+    def _may_fail(self) -> bool:
+        """One failure at a time: the group is protected, and nobody is about to die."""
+        return self.stage.protected() and all(each.doom is None for each in self.stage.living())
 
     def _note(self, fault: Fault, who: str) -> None:
         world = self.stage.world
