@@ -587,3 +587,14 @@ def test_who_has_the_copies_is_the_first_heir() -> None:
     backup = group.members["a"].core.board.backup
     assert isinstance(backup, Peer)
     assert group.members["a"].view.heirs[0] == backup.state.name
+
+
+def test_no_view_is_opened_while_an_heir_that_was_lost_may_open_one() -> None:
+    group = Group(3)
+    group.pass_time(50 * MS)
+    before = group.members["a"].view
+    group.crash(before.heirs[0])
+    group.pass_time(20 * MS)
+    assert group.members["a"].view.number == before.number
+    group.pass_time(50 * MS)
+    assert group.members["a"].view.number > before.number

@@ -2,7 +2,8 @@
 
 Laws:
 - a member is an heir from the moment it has the state and every message that waits, not before
-- an heir that is lost leaves the view under its number: whoever it was must be able to open a higher one
+- an heir that is lost leaves the view under its number, and for `silence` no other view is opened: whoever it
+  was must be able to open a higher one, and be heard of
 - a snapshot and the copies that a new backup lacks go piece by piece, between messages
 """
 
@@ -32,6 +33,7 @@ class Serving:
         self.member = member
         self._snapshots: dict[Peer, Iterator[Increment]] = {}
         self._copying: Iterator[str] | None = None
+        self._calm_ns = 0  # until then an heir that was lost may open a view of its own
         self.contest = Contest(member, self._go_on)
 
     def stop(self) -> None:
@@ -44,6 +46,7 @@ class Serving:
         self.member.broker.core.set_backup(None)
         self._snapshots.clear()
         self._copying = None
+        self._calm_ns = 0
         self.member.peers.forget_followers()
 
     def lost(self, peer: Peer, now_ns: int) -> None:
@@ -99,7 +102,11 @@ class Serving:
             )
         if self._copying is not None:
             self._copy_some(now_ns)
-        return bool(self._snapshots) or self._copying is not None
+        calm = now_ns >= self._calm_ns
+        if calm and self._calm_ns:
+            self._calm_ns = 0
+            self._take_in_others(now_ns)
+        return bool(self._snapshots) or (self._copying is not None and calm)
 
     def has(self, peer: Peer, number: int, now_ns: int) -> None:
         state: PeerState = peer.state
@@ -109,10 +116,10 @@ class Serving:
         if self.contest.holding:
             return
         if state.name not in self.member.view.heirs and self._copying is None:
-            if self.member.view.heirs:
-                self._add(state.name, now_ns)
-            else:
+            if not self.member.view.heirs:
                 self._protect_with(peer)
+            elif now_ns >= self._calm_ns:
+                self._add(state.name, now_ns)
 
     def _protect_with(self, peer: Peer) -> None:
         """Copies go to this member from now on; what it lacks follows piece by piece."""
@@ -126,6 +133,8 @@ class Serving:
         assert self._copying is not None
         for _ in range(SESSIONS_COPIED_PER_TURN):
             client_id = next(self._copying, None)
+            if client_id is None and now_ns < self._calm_ns:
+                return
             if client_id is None:
                 self._copying = None
                 assert isinstance(backup, Peer)
@@ -160,6 +169,7 @@ class Serving:
         heirs = tuple(heir for heir in self.member.view.heirs if heir != name)
         self.member.set_view(View(self.member.view.number, self.member.name, heirs), now_ns)
         self.member.event("lost heir", {"view": self.member.view.number, "lost": name})
+        self._calm_ns = now_ns + self.member.group.silence_ns
         self.contest.begin(now_ns)
 
     def _go_on(self, now_ns: int) -> None:
