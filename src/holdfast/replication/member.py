@@ -193,6 +193,8 @@ class Member:
         slept_ns, self.turned_ns = now_ns - self.turned_ns, now_ns
         if slept_ns > self.group.silence_ns // 2:
             self._wake(now_ns, slept_ns)
+        if self.role is Role.PRIMARY and not self.view.heirs and self.broker.core.board.stirred:
+            self._listen(now_ns)  # an heir that was lost may serve by now: better heard before clients are
         more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
         return more | self._work(now_ns) if self._stirred(now_ns) else more
 

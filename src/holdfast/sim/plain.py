@@ -208,8 +208,9 @@ class PlainClient:
         self._up = self._met = self._answered = True
         if not session_present:
             self._unreleased.clear()
-            if self._subscriptions:
-                self._send(Subscribe(packet_id=0xFFFF, subscriptions=self._subscriptions))
+        unanswered = self._asked is not None and not self._asked.reasons
+        if self._subscriptions and (unanswered or not session_present):
+            self._send(Subscribe(packet_id=0xFFFF, subscriptions=self._subscriptions))
         for packet_id, (packet, ticket) in self._pending.items():
             if isinstance(packet, Publish):
                 packet = Publish(packet.topic, packet.payload, packet.qos, dup=True, packet_id=packet_id)
