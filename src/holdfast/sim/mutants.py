@@ -200,15 +200,18 @@ def _deaf_to_silence(silent: Any) -> object:
 
 
 @mutant(
-    "claims-any-number",
-    25,
-    "a member claims numbers of others",
+    "claims-known-number",
+    1,
+    "a member claims the number of the view before",
     (member, serving),
     "next_number",
     "One primary",
+    "Failover",
+    "Bounded",
+    *LOSSES,
 )
-def _claims_any_number(next_number: Any) -> object:
-    return lambda above, index: above + 1
+def _claims_known_number(next_number: Any) -> object:
+    return lambda above, index: max(1, above)
 
 
 @mutant("follows-lower-views", 7, "a lower view is followed", Member, "told", "One primary", "Bounded")
