@@ -67,7 +67,7 @@ def fresh_publisher() -> bytes:
 
 
 def stamped_stream(wire: Wire, topics: list[str]) -> Stream:
-    """Each write carries the time it was made and the next sequence number of its topics."""
+    """Each write carries the time it was made, and a sequence number above those before."""
     publisher = fresh_publisher()
     pieces = []
     for batch in _grouped(topics):
@@ -79,7 +79,7 @@ def stamped_stream(wire: Wire, topics: list[str]) -> Stream:
         while True:
             for around in pieces:
                 yield (b"%d/%d/%b" % (time.time_ns(), sequence, publisher)).join(around)
-            sequence += 1
+                sequence += 1
 
     size = len(wire.delivered(topics[0], PAYLOAD, stamp=STAMP_EXAMPLE))
     published = len(wire.publish(topics[0], PAYLOAD, stamp=STAMP_EXAMPLE))

@@ -20,22 +20,11 @@ from holdfast.contract.file import load_contracts
 
 from .brokers import KINDS, Broker, cpu_spent_ns
 from .group import FRAME, LOOPBACK, START_S_MAX, Group, Settings, free_ports, running_group
-from .load import (
-    BATCH,
-    PAYLOAD,
-    SEQUENCE_FIRST,
-    STAMP_EXAMPLE,
-    Generator,
-    Lost,
-    Measured,
-    Stream,
-    fresh_publisher,
-)
+from .load import BATCH, Generator, Lost, Measured, stamped_stream
 from .measure import ratio, spread, take_turns
 from .report import Outcome, Table, Verdict
 from .stage import Run, generator
 from .throughput import PACED_PER_S, raw
-from .wires import Wire
 
 ALONE, SELECTIVE, EVERYTHING = "unprotected", "selective", "everything"
 MOST = {SELECTIVE: 1.4, EVERYTHING: 2.2}
@@ -57,27 +46,6 @@ def mixed_topics() -> list[str]:
     for slot in range(SLOTS):
         once += urgent if slot % 2 else bulk[:half] + urgent + bulk[half:]
     return once * (BATCH // len(names["5"]))
-
-
-def mixed_stream(wire: Wire, topics: list[str]) -> Stream:
-    publisher = fresh_publisher()
-    pieces = []
-    for at in range(0, len(topics), BATCH):
-        batch = topics[at : at + BATCH]
-        assert len(set(batch)) == BATCH
-        packets = b"".join(wire.publish(topic, PAYLOAD, stamp=STAMP_EXAMPLE) for topic in batch)
-        pieces.append(packets.split(STAMP_EXAMPLE))
-
-    def writes() -> Iterator[bytes]:
-        sequence = SEQUENCE_FIRST
-        while True:
-            for around in pieces:
-                yield (b"%d/%d/%b" % (time.time_ns(), sequence, publisher)).join(around)
-                sequence += 1
-
-    size = len(wire.delivered(topics[0], PAYLOAD, stamp=STAMP_EXAMPLE))
-    published = len(wire.publish(topics[0], PAYLOAD, stamp=STAMP_EXAMPLE))
-    return Stream(writes(), size, published, len(topics))
 
 
 @contextmanager
@@ -110,7 +78,9 @@ class Field:
     def __init__(self, stack: ExitStack) -> None:
         self.groups: dict[str, Group] = {}
         for name in (SELECTIVE, EVERYTHING):
-            settings = Settings(silence="2s", heartbeat="20ms", options={"selective": name == SELECTIVE})
+            settings = Settings(
+                silence="2s", heartbeat="20ms", options={"switches": {"selective": name == SELECTIVE}}
+            )
             self.groups[name] = stack.enter_context(running_group(2, FRAME, settings))
         self.lone = stack.enter_context(lone_broker())
 
@@ -136,7 +106,7 @@ class Field:
         return measured, spent
 
     def load(self, name: str, topics: list[str]) -> Generator:
-        return generator(self.broker(name), topics, mixed_stream, purpose="stamped")
+        return generator(self.broker(name), topics, stamped_stream, purpose="stamped")
 
     def _backup(self, name: str) -> Broker:
         group = self.groups[name]

@@ -27,7 +27,7 @@ from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
 
 NAMES = "abcd"
-AS_PUBLISHED = Switches()
+USUAL = Switches()
 
 
 def group_of(size: int, **more: object) -> GroupConfig:
@@ -110,7 +110,7 @@ class Group:
         self,
         size: int = 2,
         contract_book: ContractBook | None = None,
-        switches: Switches = AS_PUBLISHED,
+        switches: Switches = USUAL,
         **more: object,
     ) -> None:
         self.now_ns = 1_000_000_000

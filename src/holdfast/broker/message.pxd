@@ -28,7 +28,6 @@ cdef enum MessageFlag:
     DURABLE = 2048      # is still to reach the journal
     RECOVERED = 4096    # comes from a crashed primary: some subscribers may have it
     JOURNALED = 8192    # the journal must know when every subscriber has it
-    PATIENT = 16384     # is copied in a moment, unless every subscriber has it by then
 
 
 cdef enum Copying:      # when the messages of a topic go to the backup

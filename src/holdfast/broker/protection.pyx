@@ -9,7 +9,7 @@ from holdfast.broker.copies cimport FLIGHT, RECEIVED, RELEASED, TAKEN, put_copy
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
-    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, HELD, JOURNALED, OWED, PATIENT, RETAIN, TRACKED, Message, Topic,
+    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, HELD, JOURNALED, OWED, RETAIN, TRACKED, Message, Topic,
     message_drop, message_hold, message_payload, message_props,
 )
 from holdfast.broker.session cimport AWAITS_PUBCOMP, AWAITS_PUBREC, LANES, PACKET_IDS, Flight, Session
@@ -150,7 +150,6 @@ cdef class Protection:
         m.flags |= TRACKED
         due_ns = self.board.now_ns + topic.replicate_ns - travelled_ns
         if self.patience_ns and self.board.now_ns + self.patience_ns + COPY_MARGIN_NS < due_ns:
-            m.flags |= PATIENT
             return self.wait(&self.patient, self.board.now_ns + self.patience_ns, m, None, 0)
         major = schedule_key(self.policy, <Terms>topic.terms, due_ns, m.minor, 1)
         if self.copy_first:
@@ -229,7 +228,6 @@ cdef class Protection:
                 <int64_t>self.patient.items[self.patient.head & (self.patient.cap - 1)].number <= self.board.now_ns):
             m = self.patient.items[self.patient.head & (self.patient.cap - 1)].message
             self.patient.head += 1
-            m.flags &= ~PATIENT
             self.replicate(m)
             message_drop(m)
         while self.later.len and <int64_t>self.later.jobs[0].major <= self.board.now_ns:
@@ -284,7 +282,7 @@ cdef class Protection:
             if flag == DURABLE:
                 m.flags &= ~DURABLE
             else:
-                m.flags = (m.flags | flag) & ~PATIENT
+                m.flags |= flag
                 if m.flags & HELD:
                     m.flags &= ~HELD
                     self.plan(m, DISPATCH, m.major)

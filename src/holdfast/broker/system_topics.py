@@ -70,4 +70,6 @@ class SystemTopics:
             values[f"{base}/delivered"] = terms.delivered
             values[f"{base}/late"] = terms.late
             values[f"{base}/dropped"] = terms.dropped
+            values[f"{base}/copied"] = terms.copied
+            values[f"{base}/copied late"] = terms.copied_late
         return values

@@ -69,6 +69,7 @@ def group_figures(member: Member) -> dict[str, int | str]:
         "group/copies/aborted": core.copies_aborted,
         "group/copies/discarded": core.board.discarded,
         "group/copies/held": len(member.buffer),
+        "group/copies/superseded": member.buffer.superseded,
         "group/dispatched again": member.again,
         "group/duplicates": core.duplicates,
         "group/failover/last us": micros(member.failover_ns),

@@ -56,7 +56,7 @@ from holdfast.replication.views import Claim, View, next_number, note_of
 WORDS_PER_TURN = 64
 NEVER_NS = 2**62
 NUMBERS_SKIPPED = 2**32  # publication numbers that a crashed primary may have given without our knowing
-AS_PUBLISHED = Switches()
+USUAL = Switches()
 GRACE_S = 5  # how long clients that were connected may take to come to a new primary
 
 
@@ -79,7 +79,7 @@ class Member:
         seed: int,
         now_ns: int,
         event: Event = ignore,
-        switches: Switches = AS_PUBLISHED,
+        switches: Switches = USUAL,
     ) -> None:
         self.group = group
         self.name = name

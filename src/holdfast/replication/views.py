@@ -35,10 +35,6 @@ def next_number(above: int, index: int) -> int:
     return number if number > above else number + MEMBERS_MAX
 
 
-def may_claim(number: int, index: int) -> bool:
-    return number % MEMBERS_MAX == index
-
-
 def note_of(view: View, group: GroupConfig, teller: str) -> ViewNote:
     """The view as clients are told it."""
     names = (view.primary, *view.heirs) if view.primary else ()

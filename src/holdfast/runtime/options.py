@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from holdfast.replication.group import Switches
+
 
 class BrokerOptions(Struct, frozen=True):
     listen: list[tuple[str, int]]
@@ -11,8 +13,5 @@ class BrokerOptions(Struct, frozen=True):
     policy: str = "edf"
     group: str | None = None
     member: str | None = None
-    coordination: bool = True
-    selective: bool = True
-    copy_first: bool = False
-    patience_ns: int = 1_000_000
+    switches: Switches = Switches()
     data: str | None = None

@@ -21,7 +21,7 @@ from holdfast.broker.broker import Broker
 from holdfast.contract.model import ContractBook
 from holdfast.contract.plan import load_admitted
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.replication.group import Switches, load_group
+from holdfast.replication.group import load_group
 from holdfast.replication.member import Member
 from holdfast.runtime.keeping import keep
 from holdfast.runtime.log import log_event
@@ -71,7 +71,6 @@ def make_broker(options: BrokerOptions, book: ContractBook) -> Broker | Member:
     seed, now_ns = secrets.randbits(64), time.monotonic_ns()
     if options.group is None or options.member is None:
         return Broker(book, policy=options.policy, seed=seed, now_ns=now_ns, event=log_event)
-    switches = Switches(options.coordination, options.selective, options.copy_first, options.patience_ns)
     group = load_group(options.group, options.member)
     return Member(
         book,
@@ -81,7 +80,7 @@ def make_broker(options: BrokerOptions, book: ContractBook) -> Broker | Member:
         seed=seed,
         now_ns=now_ns,
         event=log_event,
-        switches=switches,
+        switches=options.switches,
     )
 
 
