@@ -1,1 +1,1 @@
-"""Experiments: a model becomes trials, trials run on real processes, what they recorded is analysed on Spark."""
+"""Experiments: a model becomes trials, trials run on real processes, Spark analyses what they recorded."""
