@@ -1,0 +1,1 @@
+"""What the trials of an experiment recorded, analysed on Spark."""
