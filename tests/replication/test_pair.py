@@ -276,6 +276,26 @@ def test_clients_that_went_away_find_their_messages_at_the_new_primary() -> None
     assert payloads(group.client("s", "b")) == [b"kept"]
 
 
+def test_what_is_promised_with_qos_0_waits_a_while_for_clients_of_a_crashed_primary() -> None:
+    group = Group()
+    for client_id in ("soon", "late"):
+        group.client(client_id).subscribe("+/1")
+    group.crash("a")
+    group.pass_time(20 * MS)
+    publisher = group.client("p", "b")
+    publisher.publish("fast/1", b"promised", 1)
+    publisher.publish("other/1", b"best effort", 1)
+    group.run()
+    soon = group.client("soon", "b")
+    assert payloads(soon) == [b"promised"]
+    soon.say(Disconnect())
+    group.pass_time(6_000 * MS, 100 * MS)
+    publisher.publish("fast/1", b"nobody waits", 2)
+    group.run()
+    assert payloads(group.client("soon", "b")) == []
+    assert payloads(group.client("late", "b")) == [b"promised"]
+
+
 def test_a_will_is_published_when_its_client_does_not_come_back() -> None:
     group = Group()
     group.client("s").subscribe("will/#", qos=1)

@@ -150,8 +150,7 @@ class Broker:
         core.pump()
         core.deliver(self.limits.slice_jobs_max)
         core.board.tell_discards()
-        for _ in range(min(CONTROL_PER_TURN, len(core.control))):
-            self._control(core.control.popleft(), now_ns)
+        self.hear(now_ns)
         self._look_around(now_ns)
         replaying = self.subscribing.replay(REPLAYED_PER_TURN)
         if core.known_again:
@@ -161,6 +160,12 @@ class Broker:
         if core.board.overloaded:
             self._relieve(now_ns)
         return bool(core.jobs_waiting or core.control or replaying)
+
+    def hear(self, now_ns: int) -> None:
+        """Some of what clients ask that is not a message."""
+        control = self.core.control
+        for _ in range(min(CONTROL_PER_TURN, len(control))):
+            self._control(control.popleft(), now_ns)
 
     def publish(self, packet: Publish, origin: int = 0) -> int:
         """Publishes on behalf of the broker itself or of a client's will."""

@@ -276,11 +276,15 @@ class Clients:
         self.look_at(session, now_ns)
 
     def all_away(self, now_ns: int, grace_s: int) -> None:
-        """This broker took over: every session awaits its client, a short while at least."""
+        """This broker took over: every session awaits its client, a short while at least.
+
+        Until then it also keeps what a contract promises with QoS 0: the client was connected a moment ago.
+        """
         for session in list(self.sessions.values()):
             state: SessionState = session.state
             if session.link is not None:
                 continue
+            session.awaited_ns = now_ns + grace_s * S
             if state.expiry_s != NEVER_S:
                 state.expires_ns = now_ns + max(state.expiry_s, grace_s) * S
             if state.last_will is not None:

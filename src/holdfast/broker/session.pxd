@@ -57,6 +57,7 @@ cdef class Session:
     cdef bint pumping, impatient, reported
     cdef dict holding           # publishers that are not read for this session's sake -> how patiently
     cdef readonly int64_t held_since_ns
+    cdef public int64_t awaited_ns      # until then the client of a crashed primary is expected here
     cdef uint64_t sent, sent_when_held
     cdef dict runs              # topic name -> messages lost in a row, while any are
     cdef public set recovered   # publication numbers of a crashed primary that this client has, or is being sent

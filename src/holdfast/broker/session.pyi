@@ -13,6 +13,7 @@ class Session:
     queued: int
     queued_bytes: int
     held_since_ns: int
+    awaited_ns: int
     received: set[int] | None
     recovered: set[int] | None
     watched: int

@@ -63,6 +63,7 @@ cdef class Session:
     def attach(self, Link link not None, uint32_t window) -> None:
         """The client is connected: what was on its way goes again, then what waited."""
         self.link = link
+        self.awaited_ns = 0
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head
         self.impatient = False
@@ -128,7 +129,7 @@ cdef class Session:
         if m.flags & RECOVERED and self.recovered is not None and m.minor in self.recovered:
             return
         if self.link is None:
-            if qos:
+            if qos or (m.flags & FINITE and self.board.now_ns < self.awaited_ns):
                 self.queue(m, qos, bits, ids)
             return
         if (self.queued or self.resend != self.tail or not self.link.writable

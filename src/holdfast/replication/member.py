@@ -193,10 +193,18 @@ class Member:
         slept_ns, self.turned_ns = now_ns - self.turned_ns, now_ns
         if slept_ns > self.group.silence_ns // 2:
             self._wake(now_ns, slept_ns)
-        if self.role is Role.PRIMARY and not self.view.heirs and self.broker.core.board.stirred:
-            self._listen(now_ns)  # an heir that was lost may serve by now: better heard before clients are
+        if self.role is Role.PRIMARY and not self.view.heirs:
+            self._hear_of_others(now_ns)
         more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
         return more | self._work(now_ns) if self._stirred(now_ns) else more
+
+    def _hear_of_others(self, now_ns: int) -> None:
+        """An heir that was lost may serve by now: better to learn it, from it or from a client that leaves,
+        before a message is acknowledged that nobody else has."""
+        if self.broker.core.board.stirred:
+            self._listen(now_ns)
+        if self.broker.core.control:
+            self.broker.hear(now_ns)
 
     def _stirred(self, now_ns: int) -> bool:
         """Whether there is anything to do but messages."""
@@ -451,10 +459,10 @@ class Member:
         self.log.begin(self.view_max)
         published = max(self.buffer.number_max, self._published_max, self.broker.core.number)
         self.broker.core.number_from(published + NUMBERS_SKIPPED)
+        clients.all_away(now_ns, GRACE_S)
         self.again = self.buffer.recover({each.serial: each for each in clients.sessions.values()})
         self.recorder.recording = True
         self.broker.core.retained_log = {}
-        clients.all_away(now_ns, GRACE_S)
         if self._last_sign_ns is not None:
             self.failover_ns = now_ns - self._last_sign_ns
             self.failover_max_ns = max(self.failover_ns, self.failover_max_ns or 0)

@@ -61,9 +61,10 @@ class MemberProcess(Process):
         return self.member.role is Role.PRIMARY
 
     def protects(self, living: list[MemberProcess]) -> bool:
-        """Whether every other living member could take over from this primary, if it is not alone by plan."""
+        """Whether every other living member could take over from this primary, if it is not alone by plan,
+        and it knows which are dead: copies go to the first that it believes in."""
         others = {each.name for each in living if each is not self}
-        return others <= set(self.member.view.heirs) and (bool(others) or len(self.peers) == 1)
+        return others == set(self.member.view.heirs) and (bool(others) or len(self.peers) == 1)
 
     # A step
 

@@ -213,11 +213,13 @@ class Network:
         self.world.at(opened_ns, self._open, process, ours, tag)
 
     def _open(self, process: Process, end: End, tag: object) -> None:
-        if process.alive and end.open:
+        if not process.alive:
+            end.close()
+        elif end.open:
             end.handle = tag
             process.hear(OPENED, end, tag)
-        elif end.open:
-            end.close()
+        else:  # reset while it was being opened
+            process.hear(FAILED, None, tag)
 
     def _fail(self, process: Process, tag: object) -> None:
         if process.alive:

@@ -69,6 +69,7 @@ class PlainClient:
         self._waiting: list[tuple[Outgoing, Ticket]] = []
         self._subscriptions: list[Subscription] = []
         self._asked: Ticket | None = None
+        self._subscribed = False
 
     # The driver's side
 
@@ -201,6 +202,7 @@ class PlainClient:
                 self._events.append(Answered(self._pending.pop(packet_id)[1]))
                 self._publish_waiting()
             case Suback(packet_id=0xFFFF, reasons=reasons) if self._asked is not None:
+                self._subscribed = True
                 self._asked.reasons = reasons
                 self._events.append(Answered(self._asked))
 
@@ -208,8 +210,7 @@ class PlainClient:
         self._up = self._met = self._answered = True
         if not session_present:
             self._unreleased.clear()
-        unanswered = self._asked is not None and not self._asked.reasons
-        if self._subscriptions and (unanswered or not session_present):
+        if self._subscriptions and not (self._subscribed and session_present):
             self._send(Subscribe(packet_id=0xFFFF, subscriptions=self._subscriptions))
         for packet_id, (packet, ticket) in self._pending.items():
             if isinstance(packet, Publish):

@@ -114,12 +114,13 @@ class Stage:
         return max(leading, key=lambda each: each.member.view.number, default=None)
 
     def protected(self) -> bool:
-        """Whether the group would stand another failure now: heirs are up to date, clients know them."""
+        """Whether the group would stand another failure now: heirs are up to date, publishers know them."""
         primary, living = self.primary(), self.living()
         if primary is None or not primary.protects(living):
             return False
         now_ns = self.world.now_ns
-        return all(client.is_warm(living, now_ns) for client in self.clients)
+        publishers = (client for client in self.clients if isinstance(client, Publisher))
+        return all(publisher.is_warm(living, now_ns) for publisher in publishers)
 
     def spared(self, end: End) -> bool:
         """Towards these ends QoS 0 flows, where handed to the socket is all that dispatched means."""
