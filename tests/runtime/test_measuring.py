@@ -13,7 +13,7 @@ CONTRACTS = """
 [deployment]
 failover = "50ms"
 publisher_to_broker = "0ms"
-broker_to_backup = "0.05ms"
+broker_to_backup = "0.5ms"
 broker_to_subscriber = { edge = "1ms" }
 [[contract]]
 name = "close"
@@ -50,7 +50,7 @@ def test_plan_warns_of_a_way_and_a_failover_that_are_longer_than_the_file_says(t
         primary = group.primary()
         group.await_event(primary, 'event="way to backup"')
         told = plan(contracts, group.ports[primary])
-        assert "deployment.broker_to_backup is 0.05ms" in told.stderr
+        assert "deployment.broker_to_backup is 0.5ms" in told.stderr
         assert "no longer admitted: close" in told.stderr
         assert told.returncode == 1
         group.cut()
