@@ -18,7 +18,7 @@ broker_to_subscriber = { edge = "1ms" }
 [[contract]]
 name = "close"
 topics = ["close/+"]
-period = "51ms"
+period = "53ms"
 deadline = "40ms"
 loss_tolerance = 0
 retention = 1
