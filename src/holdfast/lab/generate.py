@@ -58,7 +58,7 @@ def seconds_of(plan: Plan) -> float:
 def generate(experiment: Experiment, quick: bool = False) -> Generated:
     """Every combination times every repetition, or what its twin of reduced size has of them."""
     if quick:
-        experiment = experiment.reduced()
+        experiment = experiment.twin()
     _check_size(experiment)
     plans: list[tuple[dict[str, str], Plan]] = []
     dropped: list[Dropped] = []

@@ -325,21 +325,22 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     vary: tuple[Vary, ...]
     quick: Quick
     plan: dict[str, Any]
+    reduced: bool = False
 
-    def reduced(self) -> Experiment:
-        """The twin of reduced size, under a name of its own."""
+    @property
+    def folder(self) -> str:
+        """Where its results go, apart from those of its twin."""
+        return f"{self.name}-quick" if self.reduced else self.name
+
+    def twin(self) -> Experiment:
+        """The same in the reduced size that `quick` says."""
         plan = self.plan
         for path, value in self.quick.settings.items():
             plan = with_value(plan, path, value)
         keep = self.quick.keep
         vary = tuple(each.keeping(keep[each.name]) if each.name in keep else each for each in self.vary)
         return msgspec.structs.replace(
-            self,
-            name=f"{self.name}-quick",
-            repetitions=self.quick.repetitions,
-            vary=vary,
-            quick=Quick(),
-            plan=plan,
+            self, repetitions=self.quick.repetitions, vary=vary, plan=plan, reduced=True
         )
 
 
