@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -57,7 +58,7 @@ def _plain(hint: Any) -> Any:
 
 def _inside(hint: Any, part: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        known = {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
+        known = _types(hint)
         if part not in known:
             near = difflib.get_close_matches(part, known, n=1)
             would_do = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
@@ -69,6 +70,11 @@ def _inside(hint: Any, part: str) -> Any:
     if get_origin(hint) is dict:
         return inner[1]
     raise LookupError(f'there is nothing inside a single setting, so no "{part}"')
+
+
+@cache
+def _types(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def name_of(table: object) -> str | None:
