@@ -90,8 +90,9 @@ def test_list_without_experiments(lab: Lab, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_run_runs_the_trials_and_says_where_the_results_are(lab: Lab) -> None:
-    code, out, _ = lab("run", "ftrtes-overhead")
+    code, out, err = lab("run", "ftrtes-overhead")
     assert (code, len(lab.trials)) == (0, 20)
+    assert "trial 20 done (3), 0 s left" in err
     assert "20 trials done, 0 failed: results/ftrtes-overhead" in out
     record = json.loads((lab.out / "ftrtes-overhead" / "experiment.json").read_bytes())
     assert record["command"] == "holdfast lab run ftrtes-overhead"
@@ -118,6 +119,17 @@ def test_options_reach_the_trials(lab: Lab) -> None:
         ("1525", 0), ("13525", 0), ("1525", 1), ("13525", 1),
     ]  # fmt: skip
     assert {(each.plan.warm_up_ns, each.plan.load.payload_bytes) for each in lab.trials} == {(35 * 10**9, 64)}
+
+
+def test_what_is_dropped_is_said(lab: Lab) -> None:
+    code, _, err = lab("run", "ftrtes-depth", "--quick")
+    assert code == 0
+    assert (
+        "dropped 4, 3 members: requested load.depth = 4, brokers.count = 3; load.depth: a subscriber" in err
+    )
+    code, _, err = lab("run", "ftrtes-depth", "--quick", "--only", "depth=4", "--only", "members=2 members")
+    assert code == 2
+    assert "there is no trial to run; dropped: 4, 3 members: requested" in err
 
 
 def test_quick_is_the_twin(lab: Lab) -> None:

@@ -205,6 +205,7 @@ def test_everything_wrong_is_said_at_once() -> None:
         ('policy = "fcfs"', "policy = 5", "vary[0].choice[1].set", "brokers.policy: found 5"),
         ('topics = ["10"]', 'topics = ["11"]', "quick.keep.topics", 'no "11"; there are 10, 20, 40'),
         ('topics = ["10"]', "topics = []", "quick.keep.topics", "keeps nothing"),
+        ('measure = "0.5s"', "category.a.count = 5", "quick.set", "varies: choose which labels to keep"),
         ('measure = "0.5s"', "fault.kid = 1", "quick.set", "did you mean kind?"),
         (
             "[[category]]",

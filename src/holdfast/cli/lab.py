@@ -117,8 +117,11 @@ def run(
     What an interruption left is run the next time. Exits with 1 if a trial failed.
     """
     from holdfast.lab.campaign import run_campaign
+    from holdfast.lab.generate import generate
 
     experiment = _experiment(name, quick, repetitions, settings)
+    for dropped in generate(experiment).dropped:
+        print(f"dropped {', '.join(dropped.labels.values())}: {dropped.why}", file=sys.stderr)
     with _extras():
         from holdfast.lab.run import run_trial
 
@@ -219,8 +222,12 @@ class _Bar:
         self._progress.update(self._task, description=f"trial {trial.number} {labels}")
 
     def end(self, trial: Trial, failure: Failure | None, left_s: float) -> None:
+        console = self._progress.console
         if failure is not None:
-            self._progress.console.print(f"trial {trial.number} failed: {failure.error}", markup=False)
+            console.print(f"trial {trial.number} failed: {failure.error}", markup=False)
+        elif not console.is_terminal:
+            labels = ", ".join(trial.labels.values())
+            console.print(f"trial {trial.number} done ({labels}), {_left(left_s)}", markup=False)
         self._progress.update(self._task, advance=1, left=_left(left_s))
 
 

@@ -139,7 +139,7 @@ def _prepare(experiment: Experiment, folder: Path, fresh: bool, only: Only, prog
     """Write down what is to be run, and find out what is left of it."""
     generated = generate(experiment)
     wanted = [trial for trial in generated.trials if _wanted(trial, only)]
-    _check_only(experiment, only, wanted)
+    _check_only(experiment, only, wanted, generated.dropped)
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     earlier = read_record(folder)
@@ -230,7 +230,9 @@ def _wanted(trial: Trial, only: Only) -> bool:
     return all(trial.labels.get(name) in labels for name, labels in only.items())
 
 
-def _check_only(experiment: Experiment, only: Only, wanted: Sequence[Trial]) -> None:
+def _check_only(
+    experiment: Experiment, only: Only, wanted: Sequence[Trial], dropped: Sequence[Dropped]
+) -> None:
     problems = []
     known = {vary.name: [each.label for each in vary.options] for vary in experiment.vary}
     for name, labels in only.items():
@@ -240,7 +242,8 @@ def _check_only(experiment: Experiment, only: Only, wanted: Sequence[Trial]) -> 
         for label in sorted(labels - set(known[name])):
             problems.append(Problem(name, f'there is no "{label}"; there are {", ".join(known[name])}'))
     if not wanted and not problems:
-        problems.append(Problem("", "there is no trial to run: every combination asked for is dropped"))
+        said = (f"{', '.join(each.labels.values())}: {each.why}" for each in dropped)
+        problems += [Problem("", f"there is no trial to run; dropped: {each}") for each in said]
     if problems:
         raise ConfigError(experiment.name, problems)
 

@@ -109,6 +109,10 @@ def _connection_problems(table: dict[str, Any]) -> Iterator[Problem]:
     for at, path in settings:
         if _leads_somewhere(path) and (message := missing_table(table, path)):
             yield Problem(at, f"{path}: {message}")
+    varied = {path for _, path in _vary_settings(varies)}
+    for path in flatten(_table(quick.get("set"))):
+        if _covered(path, varied):
+            yield Problem("quick.set", f"{path} varies: choose which labels to keep instead")
     yield from _twice_problems(varies)
     yield from _keep_problems(varies, quick.get("keep"))
 
