@@ -51,10 +51,7 @@ class Runner:
         self.ran: list[int] = []
 
     def __call__(self, trial: Trial, folder: Path) -> None:
-        assert json.loads((folder / "trial.json").read_bytes())["number"] == trial.number
-        assert sorted(path.name for path in folder.iterdir()) == ["trial.json"], (
-            "nothing of an earlier attempt"
-        )
+        assert list(folder.iterdir()) == [], "nothing of an earlier attempt"
         self.ran.append(trial.number)
         (folder / "sent").mkdir()
         if trial.number == self.stop_at:

@@ -199,7 +199,6 @@ def _clear(trial: Trial, results: Path) -> Path:
     folder = TrialFolder(results, trial.number).path
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    _write(folder / "trial.json", trial)
     return folder
 
 
