@@ -306,20 +306,28 @@ class _Walk:
 
 def load(path: str | Path, struct: type[C]) -> C:
     """The file as a `struct`, or a ConfigError with everything that is wrong with it."""
-    return loads(_read(path), struct, source=str(path))
+    return loads(read(path), struct, source=str(path))
 
 
 def loads(document: str, struct: type[C], source: str = "configuration") -> C:
     """The same for TOML text that is already in memory."""
-    walk = _Walk()
-    made = walk.table(_parse(document, source), struct, at="")
-    if walk.problems:
-        raise ConfigError(source, walk.problems)
+    made = convert(parse(document, source), struct, source)
     assert isinstance(made, struct)
     return made
 
 
-def _read(path: str | Path) -> str:
+def convert(found: object, hint: Any, source: str, at: str = "") -> Any:
+    """What was parsed already, as a `Checked` or as the type of one of its fields; `at` is the path to it."""
+    walk = _Walk()
+    made = walk.value(found, hint, at, at.rpartition(".")[2])
+    if walk.problems:
+        raise ConfigError(source, walk.problems)
+    return made
+
+
+def read(path: str | Path) -> str:
+    """The text of a file, or a ConfigError that says why there is none."""
+
     def refuse(message: str) -> ConfigError:
         return ConfigError(str(path), [Problem("", message)])
 
@@ -339,7 +347,8 @@ def _read(path: str | Path) -> str:
         raise refuse(f"line {line} is not UTF-8; save the file as UTF-8 text") from None
 
 
-def _parse(document: str, source: str) -> dict[str, Any]:
+def parse(document: str, source: str) -> dict[str, Any]:
+    """TOML text as plain tables, or a ConfigError that says where it is none."""
     try:
         return tomllib.loads(document)
     except RecursionError:

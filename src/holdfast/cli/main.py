@@ -12,6 +12,7 @@ import typer
 
 from holdfast.cli.broker import broker
 from holdfast.cli.demo.command import demo
+from holdfast.cli.lab import lab
 from holdfast.cli.plan import plan
 from holdfast.cli.pub import pub
 from holdfast.cli.sim import sim
@@ -39,6 +40,7 @@ app.command()(pub)
 app.command()(sub)
 app.command()(demo)
 app.command()(sim)
+app.add_typer(lab, name="lab")
 
 
 def main() -> None:

@@ -9,18 +9,24 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from itertools import count, islice
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from holdfast.config import INT_MAX, Checked, Limits, duration, named, text, whole
+from holdfast.broker.terms import POLICIES
+from holdfast.config import INT_MAX, Checked, Limits, Reader, duration, named, text, whole
 from holdfast.contract.model import Capacity, Contract, ContractBook, Deployment
-from holdfast.errors import Problem
+from holdfast.errors import ConfigError, Problem
+from holdfast.lab.paths import flatten, setting_problems, with_value
 from holdfast.replication.group import Switches
-from holdfast.units import MS, S
+from holdfast.units import MS, S, format_duration, parse_duration
 
 MEMBERS_MAX = 4
 PROCESSES_MAX = 64
+VALUES_MAX = 1000
+FACTOR_MAX = 1000
+REPETITIONS_MAX = 1000
 
 System = Literal["holdfast", "mosquitto", "nats"]
 Scenario = Literal["flow", "subscribe"]
@@ -53,6 +59,15 @@ class Brokers(Checked, frozen=True, kw_only=True):
     depth: Annotated[int, whole(1, MEMBERS_MAX, 2)] = 2
     replicas: Annotated[int, whole(1, 5, 1)] = 1
 
+    def relations(self) -> Iterator[Problem]:
+        if self.policy not in POLICIES:
+            yield Problem("policy", f'found "{self.policy}"; there are {", ".join(POLICIES)}')
+        if self.heartbeat_ns * 2 > self.silence_ns:
+            beat, silence = format_duration(self.heartbeat_ns), format_duration(self.silence_ns)
+            yield Problem("heartbeat", f"{beat} is more than half of silence = {silence}: one may be late")
+        if self.replicas > self.count:
+            yield Problem("replicas", f"{self.replicas} replicas need as many servers; count = {self.count}")
+
 
 class Load(Checked, frozen=True, kw_only=True):
     """The processes that publish and subscribe, and how."""
@@ -71,6 +86,11 @@ class Place(Checked, frozen=True, kw_only=True):
 
     cores: dict[str, tuple[int, ...]] = {}
     priority: Priority = "ahead"
+
+    def relations(self) -> Iterator[Problem]:
+        for role in self.cores:
+            if role not in get_args(Role):
+                yield Problem(f"cores.{role}", f"not a role; there are {', '.join(get_args(Role))}")
 
 
 class Fault(Checked, frozen=True, kw_only=True):
@@ -127,6 +147,24 @@ class Plan(Checked, frozen=True, kw_only=True):
     def relations(self) -> Iterator[Problem]:
         if self.fault.kind != "none" and self.fault.at_ns >= self.measure_ns:
             yield Problem("fault.at", "the fault comes after measuring has ended: lower it, or raise measure")
+        if self.fault.kind != "none" and self.fault.target == "backup" and self.brokers.count < 2:
+            yield Problem("fault.target", "a single broker has no backup: raise brokers.count")
+        wanted, depth, offered = self.load.depth, self.brokers.depth, self.brokers.count
+        if wanted is not None and wanted > offered:
+            yield Problem("load.depth", f"a subscriber waits for {wanted} members, the group has {offered}")
+        if depth > offered > 1:
+            yield Problem("brokers.depth", f"subscribers wait for {depth} members, the group has {offered}")
+        try:
+            self.book()
+        except ConfigError as error:
+            yield from (Problem(_in_plan(each.path), each.message) for each in error.problems)
+
+
+def _in_plan(path: str) -> str:
+    return f"category{path.removeprefix('contract')}" if path.startswith("contract[") else path
+
+
+# -- what varies ---------------------------------------------------------------------------------------------
 
 
 class Choice(Checked, frozen=True, kw_only=True):
@@ -136,15 +174,174 @@ class Choice(Checked, frozen=True, kw_only=True):
     label: Annotated[str, text(60, "FRAME+")]
     set: dict[str, Any] = {}
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return flatten(self.set)
+
+    def relations(self) -> Iterator[Problem]:
+        for path, value in self.settings.items():
+            yield from setting_problems(Plan, path, value, "set")
+
+
+def _amount() -> Reader:
+    def decode(found: object) -> object:
+        if isinstance(found, str):
+            parse_duration(found)
+        elif not isinstance(found, int) or isinstance(found, bool) or found < 0:
+            raise ValueError
+        return found
+
+    def check(value: object) -> None:
+        if value is not None:
+            decode(value)
+
+    return Reader("a whole number or a duration", "500", decode, check)
+
+
+class Range(Checked, frozen=True, kw_only=True):
+    """From one value to another, both whole numbers or both durations, by a step or by a factor."""
+
+    first: Annotated[Any, _amount()] = msgspec.field(name="from")
+    last: Annotated[Any, _amount()] = msgspec.field(name="to")
+    step: Annotated[Any, _amount()] = None
+    factor: float | None = None
+
+    def relations(self) -> Iterator[Problem]:
+        bounds = [each for each in (self.first, self.last, self.step) if each is not None]
+        if len({type(each) for each in bounds}) > 1:
+            yield Problem("to", "from, to and step are all whole numbers or all durations")
+        elif _number(self.first) > _number(self.last):
+            yield Problem("to", f"{self.last} is before from = {self.first}")
+        if (self.step is None) == (self.factor is None):
+            yield Problem("step", "give either a step or a factor")
+        elif self.step is not None and _number(self.step) == 0:
+            yield Problem("step", "a step is not 0")
+        elif self.factor is not None and (not 1 < self.factor <= FACTOR_MAX or _number(self.first) == 0):
+            yield Problem("factor", f"a factor is more than 1 and at most {FACTOR_MAX}, and from is not 0")
+
+    def values(self) -> tuple[int | str, ...]:
+        """At most one more than VALUES_MAX, so that too many can be told."""
+        numbers = tuple(islice(self._numbers(), VALUES_MAX + 1))
+        return tuple(format_duration(each) for each in numbers) if isinstance(self.first, str) else numbers
+
+    def _numbers(self) -> Iterator[int]:
+        low, high = _number(self.first), _number(self.last)
+        for index in count():
+            each = (
+                low + index * _number(self.step) if self.factor is None else round(low * self.factor**index)
+            )
+            if each > high:
+                return
+            yield each
+
+
+def _number(amount: Any) -> int:
+    return parse_duration(amount) if isinstance(amount, str) else int(amount)
+
 
 class Vary(Checked, frozen=True, kw_only=True):
-    """A setting that varies: named choices, or the same `values` for all `paths`, or a `range` of them."""
+    """A setting that varies: named choices, or the same `values` for all `paths`, or a `range` of them.
+
+    `labels` names the values, one each, where they do not speak for themselves.
+    """
 
     name: Annotated[str, text(60, "configuration")]
     choices: tuple[Choice, ...] = named("choice", ())
-    paths: tuple[str, ...] = ()
+    paths: tuple[Annotated[str, text(200, "category.2.count")], ...] = ()
     values: tuple[Any, ...] = ()
-    range: dict[str, Any] | None = None
+    range: Range | None = None
+    labels: tuple[Annotated[str, text(60, "1525")], ...] = ()
+
+    def relations(self) -> Iterator[Problem]:
+        if sum((bool(self.choices), bool(self.values), self.range is not None)) != 1:
+            yield Problem("name", f'"{self.name}" varies by one of: [[vary.choice]], values, range')
+        elif bool(self.choices) == bool(self.paths):
+            yield Problem("paths", "values and a range are for paths; choices say their own")
+        else:
+            yield from self._value_problems()
+
+    def _value_problems(self) -> Iterator[Problem]:
+        values = self._all_values()
+        if len(values) > VALUES_MAX:
+            yield Problem("range", f"more than {VALUES_MAX} values: take a larger step or factor")
+            return
+        for index, value in enumerate(values):
+            at = "range" if self.range else f"values[{index}]"
+            for path in self.paths:
+                yield from setting_problems(Plan, path, value, at)
+        if self.labels and len(self.labels) != len(values):
+            yield Problem("labels", f"{len(self.labels)} labels for {len(values)} values")
+            return
+        labels = [each.label for each in self.choices] or self._all_labels()
+        for label in sorted({each for each in labels if labels.count(each) > 1}):
+            yield Problem("labels", f'"{label}" stands for two values; each has its own')
+
+    def _all_values(self) -> tuple[Any, ...]:
+        return self.range.values() if self.range else self.values
+
+    def _all_labels(self) -> list[str]:
+        return list(self.labels) or [label_of(value) for value in self._all_values()]
+
+    @property
+    def options(self) -> tuple[Choice, ...]:
+        return self.choices or tuple(
+            Choice(label=label, set=dict.fromkeys(self.paths, value))
+            for label, value in zip(self._all_labels(), self._all_values(), strict=True)
+        )
+
+    def keeping(self, labels: tuple[str, ...]) -> Vary:
+        kept = tuple(each for each in self.options if each.label in labels)
+        return Vary(name=self.name, choices=kept)
+
+
+def label_of(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Quick(Checked, frozen=True, kw_only=True):
+    """What makes an experiment small: other settings, by path, and which labels of what varies to keep."""
+
+    repetitions: Annotated[int, whole(1, REPETITIONS_MAX, 1)] = 1
+    set: dict[str, Any] = {}
+    keep: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return flatten(self.set)
+
+    def relations(self) -> Iterator[Problem]:
+        for path, value in self.settings.items():
+            yield from setting_problems(Plan, path, value, "set")
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says, as holdfast.lab.experiments reads it. `plan` is its plan before anything varies."""
+
+    name: str
+    title: str
+    paper: str
+    repetitions: int
+    seed: int
+    vary: tuple[Vary, ...]
+    quick: Quick
+    plan: dict[str, Any]
+    reduced: bool = False
+
+    @property
+    def folder(self) -> str:
+        """Where its results go, apart from those of its twin."""
+        return f"{self.name}-quick" if self.reduced else self.name
+
+    def twin(self) -> Experiment:
+        """The same in the reduced size that `quick` says."""
+        plan = self.plan
+        for path, value in self.quick.settings.items():
+            plan = with_value(plan, path, value)
+        keep = self.quick.keep
+        vary = tuple(each.keeping(keep[each.name]) if each.name in keep else each for each in self.vary)
+        return msgspec.structs.replace(
+            self, repetitions=self.quick.repetitions, vary=vary, plan=plan, reduced=True
+        )
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

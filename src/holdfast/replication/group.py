@@ -108,7 +108,7 @@ def load_group(path: str | Path, name: str) -> GroupConfig:
     return group
 
 
-class Switches(msgspec.Struct, frozen=True):
+class Switches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How messages are replicated. Only experiments have reasons to change this."""
 
     coordination: bool = True
