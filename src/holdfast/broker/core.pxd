@@ -46,7 +46,7 @@ cdef class Core(Protection):
     cdef public bint selective          # Proposition 1 holds: copy only what needs it
     cdef public uint64_t duplicates
     cdef readonly uint32_t receive_max, alias_max
-    cdef readonly uint32_t packet_bytes_max, levels_max, backlog_max
+    cdef readonly uint32_t packet_bytes_max, levels_max, backlog_max, jobs_ahead_max
     cdef readonly size_t retained_count, retained_bytes, retained_messages_max, retained_bytes_max
     cdef size_t pending_bytes           # of unfinished packets, all connections together
     cdef readonly size_t buffer_bytes_max
@@ -56,6 +56,7 @@ cdef class Core(Protection):
     cdef size_t _scratch_size
     cdef public object control          # connections whose next packet plain Python handles
 
+    cdef bint sated(self) noexcept
     cdef uint8_t* scratch(self, size_t size) except NULL
     cdef bint may_publish(self, Topic* topic) noexcept
     cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept

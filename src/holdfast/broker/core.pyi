@@ -25,6 +25,7 @@ class Core(Protection):
     packet_bytes_max: int
     levels_max: int
     backlog_max: int
+    jobs_ahead_max: int
     retained_count: int
     retained_bytes: int
     retained_messages_max: int

@@ -25,6 +25,7 @@ cdef int64_t SECOND_NS = 1_000_000_000
 cdef int64_t ALARM_COPY_NS = 10_000_000    # an alarm without a period that is not confirmed by then is copied
 cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it should carry, when there are as many
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
+cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
 cdef uint8_t QUOTA_EXCEEDED = 0x97
 cdef const char* RESERVED[3]
 RESERVED[:] = [b"$SYS", b"$share", b"$channel"]
@@ -47,6 +48,7 @@ cdef class Core(Protection):
         self.packet_bytes_max = limits.packet_bytes_max
         self.levels_max = limits.topic_levels_max
         self.backlog_max = 2 * limits.slice_jobs_max
+        self.jobs_ahead_max = SLICES_AHEAD * limits.slice_jobs_max
         self.buffer_bytes_max = limits.buffer_bytes_max
         self.retained_messages_max = limits.retained_messages_max
         self.retained_bytes_max = limits.retained_bytes_max
@@ -168,6 +170,11 @@ cdef class Core(Protection):
                 done += 1
             message_drop(job.message)
         return self.jobs.len
+
+    cdef bint sated(self) noexcept:
+        """Whether enough waits to be delivered. A broker that reads faster than it delivers would spend all
+        its time on reading; what is not read holds its publishers back."""
+        return self.jobs.len >= self.jobs_ahead_max
 
     cdef uint8_t* scratch(self, size_t size) except NULL:
         """Room for bytes that live until the next packet."""

@@ -6,6 +6,7 @@ there are, the loop has one thing to look at, and a connection costs what its se
 Laws:
 - bytes go from the socket into the inbox and from a link into the socket; nothing is decided here
 - one read for each ready socket before anyone is read twice; other brokers are read before clients
+- clients are not read while the broker is sated; who was not read is read first when it is not
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
 """
 
@@ -17,6 +18,7 @@ from libc.string cimport memmove, memset
 
 from collections import deque
 
+from holdfast.broker.core cimport Core
 from holdfast.broker.link cimport Board, Inbox, Wire
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -87,6 +89,7 @@ cdef inline int64_t clock_ns(int which) noexcept nogil:
 cdef class Poller:
     cdef int epoll
     cdef object broker
+    cdef Core core
     cdef Board board
     cdef Inbox inbox
     cdef Slot* slots            # by file descriptor
@@ -96,13 +99,15 @@ cdef class Poller:
     cdef list ended             # wires whose peer is gone while plain Python still owes them an answer
     cdef object lingering       # (due, fd) of farewells, in order
     cdef int64_t accept_again_ns
+    cdef int skipped            # the first descriptor that was not read for the broker was sated; 0: none
 
     def __cinit__(self, broker, Inbox inbox not None) -> None:
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "epoll_create1")
         self.broker = broker
-        self.board = broker.core.board
+        self.core = broker.core
+        self.board = self.core.board
         self.inbox = inbox
         self.ended = []
         self.lingering = deque()
@@ -159,10 +164,27 @@ cdef class Poller:
             if self.slots[fd].kind == OPEN and (<Wire>self.slots[fd].wire).peer:
                 self._serve(fd, events[i].events, now_ns, wall_ns)
                 events[i].events = 0
-        for i in range(n):
-            if events[i].events:
-                self._serve(events[i].data.fd, events[i].events, now_ns, wall_ns)
+        self._serve_clients(events, n, now_ns, wall_ns)
         return True
+
+    cdef void _serve_clients(self, epoll_event* events, int n, int64_t now_ns, int64_t wall_ns) except *:
+        cdef int i, at
+        cdef int first = 0
+        if self.skipped:
+            for i in range(n):
+                if events[i].data.fd == self.skipped:
+                    first = i
+            self.skipped = 0
+        for i in range(n):
+            at = (first + i) % n
+            if not events[at].events:
+                continue
+            if self.core.sated():
+                if not self.skipped:
+                    self.skipped = events[at].data.fd
+                events[at].events &= ~<uint32_t>EPOLLIN
+            if events[at].events:
+                self._serve(events[at].data.fd, events[at].events, now_ns, wall_ns)
 
     cdef void _serve(self, int fd, uint32_t events, int64_t now_ns, int64_t wall_ns) except *:
         if self.slots[fd].kind == LISTENER:
