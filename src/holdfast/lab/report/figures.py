@@ -1,0 +1,379 @@
+"""The figures of a report, each from the rows that it shows.
+
+Laws:
+- axes have units; what spans more than two orders of magnitude has a logarithmic axis
+- what was lost is drawn, never left out
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from holdfast.lab.analysis.found import CpuRow, Figure, FigureRow, Knee, RecoveryRow, Row, Series
+from holdfast.lab.report.style import (
+    ALERT,
+    INK,
+    PAPER,
+    SOFT,
+    Looks,
+    canvas,
+    label_ends,
+    looks,
+    plain_numbers,
+    thousands,
+)
+from holdfast.lab.report.text import LOAD, configuration, once, short, title_of
+
+PANELS_ACROSS = 3
+Point = tuple[float, Figure]
+
+
+def cpu_curves(rows: Sequence[CpuRow]) -> Drawing:
+    """As FRAME, Figure 7: a panel for each role, and for each thread of a role that has several."""
+    panels: list[tuple[str, dict[str, list[Point]]]] = []
+    for role in once([row.role for row in rows]):
+        here = [row for row in rows if row.role == role]
+        panels.append((role, _curves(here, None)))
+        threads = once([thread for row in here for thread in row.threads])
+        for thread in threads if len(threads) > 1 else ():
+            panels.append((f"{role}, thread {thread}", _curves(here, thread)))
+    across = min(PANELS_ACROSS, len(panels))
+    down = math.ceil(len(panels) / across)
+    figure, axes = canvas(down, across, (3.9, 2.9))
+    style = looks(once([configuration(row.labels) for row in rows]))
+    places = [axes[index // across][index % across] for index in range(down * across)]
+    for place, (title, curves) in zip(places, panels, strict=False):
+        place.set_title(title)
+        _draw_curves(place, curves, style)
+        place.set_ylim(bottom=0)
+        place.set_ylabel("CPU (% of one core)")
+    for place in places[len(panels) :]:
+        place.set_axis_off()
+    _name_curves(figure, places, panels, style)
+    return figure
+
+
+def _curves(rows: Sequence[CpuRow], thread: str | None) -> dict[str, list[Point]]:
+    curves: dict[str, list[Point]] = {}
+    for row in sorted(rows, key=lambda row: row.topics):
+        figure = row.percent if thread is None else row.threads.get(thread)
+        if figure is not None:
+            curves.setdefault(configuration(row.labels), []).append((float(row.topics), figure))
+    return curves
+
+
+def _draw_curves(axes: Axes, curves: dict[str, list[Point]], style: Looks) -> None:
+    for name, points in curves.items():
+        across, means = [x for x, _ in points], [figure.mean for _, figure in points]
+        spread = [figure.ci if math.isfinite(figure.ci) else 0.0 for _, figure in points]
+        axes.errorbar(across, means, yerr=spread, capsize=2, elinewidth=0.9, **style[name])
+    loads = sorted({x for points in curves.values() for x, _ in points})
+    _load_axis(axes, loads)
+
+
+def _load_axis(axes: Axes, loads: Sequence[float]) -> None:
+    axes.set_xlabel("topics")
+    if loads and loads[0] > 0 and loads[-1] / loads[0] > 20:
+        axes.set_xscale("log")
+    elif loads and len(loads) <= 6:
+        axes.set_xticks(loads)
+    thousands(axes.xaxis)
+    axes.tick_params(axis="x", labelrotation=20 if len(loads) > 4 else 0)
+
+
+def _name_curves(
+    figure: Drawing,
+    places: Sequence[Axes],
+    panels: Sequence[tuple[str, dict[str, list[Point]]]],
+    style: Looks,
+) -> None:
+    figure.draw_without_rendering()
+    for place, (_, curves) in zip(places, panels, strict=False):
+        ends = [(*_end(points), name, style[name]["color"]) for name, points in curves.items()]
+        label_ends(place, ends)
+
+
+def _end(points: Sequence[Point]) -> tuple[float, float]:
+    return points[-1][0], points[-1][1].mean
+
+
+def success_curves(rows: Sequence[Row]) -> Drawing:
+    """The worst category of each configuration as the load rises: losses, and deadlines."""
+    figure, axes = canvas(1, 2, (4.8, 3.2), sharey=True)
+    style = looks(once([configuration(row.labels) for row in rows]))
+    panels = []
+    for title, pick in (("loss tolerance kept", _loss), ("deadline met", _latency)):
+        worst: dict[tuple[str, int], Figure] = {}
+        for row in rows:
+            key = (configuration(row.labels), row.topics)
+            worst[key] = min(worst.get(key, pick(row)), pick(row), key=lambda figure: figure.mean)
+        curves: dict[str, list[Point]] = {}
+        for (name, topics), found in sorted(worst.items(), key=lambda item: item[0][1]):
+            curves.setdefault(name, []).append((float(topics), found))
+        panels.append((title, curves))
+    for place, (title, curves) in zip(axes[0], panels, strict=True):
+        place.set_title(title)
+        _draw_curves(place, curves, style)
+        place.set_ylim(-4, 104)
+    axes[0][0].set_ylabel("worst category (%)")
+    _name_curves(figure, axes[0], panels, style)
+    return figure
+
+
+def _loss(row: Row) -> Figure:
+    return row.loss_success
+
+
+def _latency(row: Row) -> Figure:
+    return row.latency_success
+
+
+def series_grid(series: Sequence[Series]) -> Drawing:
+    """As FRAME, Figure 9: a column for each category, a row for each configuration. Of several repetitions the
+    one with the highest peak is drawn."""
+    shown = worst_series(series)
+    names, categories = once([name for name, _ in shown]), once([category for _, category in shown])
+    size = (3.7, 1.75) if len(shown) > 1 else (9.5, 3.2)
+    figure, axes = canvas(len(names), len(categories), size, sharex="col", sharey=True)
+    style = looks(names)
+    for down, name in enumerate(names):
+        for across, category in enumerate(categories):
+            place = axes[down][across]
+            if found := shown.get((name, category)):
+                _draw_series(place, found, style[name])
+            else:
+                place.text(0.5, 0.5, "not measured", transform=place.transAxes, ha="center", color=SOFT)
+            if down == 0:
+                place.set_title(f"category {category}")
+            if across == 0:
+                place.set_ylabel(f"{name}\nlatency (ms)", color=INK)
+            if down == len(names) - 1:
+                place.set_xlabel("message, counted from the crash" if _has_fault(shown) else "message")
+    return figure
+
+
+def worst_series(series: Sequence[Series]) -> dict[tuple[str, str], Series]:
+    worst: dict[tuple[str, str], Series] = {}
+    for each in series:
+        key = (configuration(each.labels), each.category)
+        if key not in worst or each.peak_ms > worst[key].peak_ms:
+            worst[key] = each
+    return worst
+
+
+def _has_fault(shown: dict[tuple[str, str], Series]) -> bool:
+    return any(point[0] < 0 for each in shown.values() for point in each.points)
+
+
+def _draw_series(axes: Axes, series: Series, style: dict[str, Any]) -> None:
+    axes.set_yscale("log")
+    plain_numbers(axes.yaxis)
+    across, up = [x for x, _ in series.points], [max(y, 1e-3) for _, y in series.points]
+    axes.plot(
+        across, up, color=style["color"], linewidth=0.8, marker=".", markersize=2.5, rasterized=len(up) > 4000
+    )
+    axes.axhline(series.deadline_ms, color=INK, linewidth=0.9, linestyle=(0, (5, 3)))
+    axes.annotate(
+        f"deadline {short(series.deadline_ms)}", (1, series.deadline_ms), xycoords=("axes fraction", "data"),
+        xytext=(-2, 2), textcoords="offset points", ha="right", va="bottom", fontsize=7, color=INK,
+    )  # fmt: skip
+    if any(x < 0 for x in across):
+        axes.axvline(-0.5, color=ALERT, linewidth=1)
+    if series.lost:
+        axes.plot(
+            series.lost, [0.04] * len(series.lost), transform=axes.get_xaxis_transform(), linestyle="none",
+            marker="x", color=ALERT, markersize=4, markeredgewidth=1, clip_on=False,
+        )  # fmt: skip
+    lost = f", {len(series.lost):,} lost" if series.lost else ""
+    axes.text(
+        0.015, 0.94, f"peak {short(series.peak_ms)} ms{lost}", transform=axes.transAxes, va="top",
+        fontsize=7.5, color=ALERT if series.lost or series.peak_ms > series.deadline_ms else INK,
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.5, "alpha": 0.8},
+    )  # fmt: skip
+
+
+def recovery_dots(rows: Sequence[RecoveryRow]) -> Drawing:
+    """The highest latency after the crash: a line for each category, a mark for each configuration."""
+    loads = once([row.labels.get(LOAD, "") for row in rows])
+    categories = once([row.category for row in rows])
+    names = once([configuration(row.labels) for row in rows])
+    style = looks(names)
+    figure, axes = canvas(
+        1, len(loads), (max(4.2, 7.5 / len(loads)), 0.9 + 0.42 * len(categories)), sharey=True
+    )
+    for place, load in zip(axes[0], loads, strict=True):
+        for name in names:
+            here = [
+                row for row in rows if row.labels.get(LOAD, "") == load and configuration(row.labels) == name
+            ]
+            place.errorbar(
+                [row.peak_ms.mean for row in here], [categories.index(row.category) for row in here],
+                xerr=[[_below(row.peak_ms) for row in here], [_above(row.peak_ms) for row in here]],
+                linestyle="none", label=name, capsize=2, elinewidth=0.9, markersize=6, **style[name],
+            )  # fmt: skip
+        place.set_xscale("log")
+        plain_numbers(place.xaxis)
+        place.set_title(f"{load} topics" if load else "")
+        place.set_xlabel("highest latency after the crash (ms), and its range over repetitions")
+    axes[0][0].set_yticks(range(len(categories)), [f"category {each}" for each in categories])
+    axes[0][0].set_ylim(len(categories) - 0.5, -0.5)
+    figure.legend(
+        *axes[0][0].get_legend_handles_labels(), loc="outside upper right", ncols=len(names), frameon=False
+    )
+    return figure
+
+
+def _below(figure: Figure) -> float:
+    return max(figure.mean - figure.low, 0.0)
+
+
+def _above(figure: Figure) -> float:
+    return max(figure.high - figure.mean, 0.0)
+
+
+def knee_bars(knees: Sequence[Knee], topics_max: int | None) -> Drawing:
+    """How many topics each configuration holds, and where it broke."""
+    names = [configuration(knee.labels) for knee in knees]
+    style = looks(names)
+    figure, axes = canvas(1, 1, (8.6, 1.1 + 0.42 * len(knees)))
+    place = axes[0][0]
+    for index, knee in enumerate(knees):
+        colour = style[names[index]]["color"]
+        place.barh(index, knee.topics or 0, color=colour, height=0.62)
+        edge = f"{knee.topics:,}" if knee.topics else "holds none"
+        broke = f", broke at {knee.broke_at:,}" if knee.broke_at else ", nothing broke"
+        place.annotate(
+            edge + broke,
+            (knee.topics or 0, index),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=INK,
+        )
+    place.set_yticks(range(len(names)), names)
+    place.set_ylim(len(names) - 0.4, -0.9)
+    place.set_xlim(0, 1.45 * max([knee.topics or 0 for knee in knees] + [topics_max or 1]))
+    place.grid(visible=False, axis="y")
+    thousands(place.xaxis)
+    place.set_xlabel("topics")
+    if topics_max:
+        place.axvline(topics_max, color=INK, linewidth=0.9, linestyle=(0, (5, 3)))
+        place.annotate(
+            f"largest in the paper: {topics_max:,}", (topics_max, -0.75), xytext=(4, 0),
+            textcoords="offset points", va="center", fontsize=8,
+        )  # fmt: skip
+    return figure
+
+
+def figure_chart(rows: Sequence[FigureRow]) -> Drawing:
+    """One measurement: over the setting that is a number, if there is one, or a line for each setting."""
+    over = _numeric_label(rows)
+    return _over_number(rows, over) if over else _by_setting(rows)
+
+
+def _numeric_label(rows: Sequence[FigureRow]) -> str | None:
+    for name in rows[0].labels:
+        values = once([row.labels.get(name, "") for row in rows])
+        if len(values) > 1 and all(value.replace(".", "", 1).isdigit() for value in values):
+            return name
+    return None
+
+
+def _over_number(rows: Sequence[FigureRow], over: str) -> Drawing:
+    figure, axes = canvas(1, 1, (6.4, 3.4))
+    place = axes[0][0]
+    curves: dict[str, list[FigureRow]] = {}
+    for row in sorted(rows, key=lambda row: float(row.labels[over])):
+        rest = configuration({name: value for name, value in row.labels.items() if name != over})
+        curves.setdefault(rest if rest != "all" else "mean", []).append(row)
+    style = looks(list(curves))
+    for name, here in curves.items():
+        across = [float(row.labels[over]) for row in here]
+        spread = [row.mean.ci if math.isfinite(row.mean.ci) else 0.0 for row in here]
+        place.errorbar(across, [row.mean.mean for row in here], yerr=spread, capsize=2, **style[name])
+        place.plot(
+            across, [row.p99 for row in here], color=style[name]["color"], linestyle=":", linewidth=1.2
+        )
+    place.set_xticks(sorted({float(row.labels[over]) for row in rows}))
+    plain_numbers(place.xaxis)
+    place.set_ylim(bottom=0)
+    place.set_xlabel(over)
+    place.set_ylabel(title_of(rows[0].name))
+    figure.draw_without_rendering()
+    lasts = [(float(here[-1].labels[over]), here[-1], name) for name, here in curves.items()]
+    ends = [(x, row.mean.mean, name, style[name]["color"]) for x, row, name in lasts]
+    ends += [(x, row.p99, "p99", style[name]["color"]) for x, row, name in lasts]
+    label_ends(place, ends)
+    return figure
+
+
+def _by_setting(rows: Sequence[FigureRow]) -> Drawing:
+    """A line from the median to the highest for each setting, the mean a mark on it."""
+    names = [configuration(row.labels) for row in rows]
+    style = looks(once(names))
+    figure, axes = canvas(1, 1, (8.0, 1.1 + 0.42 * len(rows)))
+    place = axes[0][0]
+    for index, (name, row) in enumerate(zip(names, rows, strict=True)):
+        colour = style[name]["color"]
+        place.plot(
+            [row.p50, row.max], [index, index], color=colour, linewidth=2, alpha=0.45, solid_capstyle="butt"
+        )
+        place.plot(
+            [row.p50, row.p99, row.max], [index] * 3, linestyle="none", marker="|", color=colour, markersize=9
+        )
+        place.plot([row.mean.mean], [index], linestyle="none", markersize=6, **style[name])
+        place.annotate(
+            f"mean {short(row.mean.mean)}, max {short(row.max)}", (row.max, index), xytext=(8, 0),
+            textcoords="offset points", va="center", fontsize=8, annotation_clip=False,
+        )  # fmt: skip
+    lowest = min((row.p50 for row in rows if row.p50 > 0), default=0.0)
+    highest = max(row.max for row in rows)
+    if lowest > 0 and highest / lowest > 100:
+        place.set_xscale("log")
+        place.set_xlim(lowest / 1.5, highest * 8)
+    else:
+        place.set_xlim(0, highest * 1.35 or 1)
+    plain_numbers(place.xaxis)
+    place.set_yticks(range(len(names)), names)
+    place.set_ylim(len(names) - 0.5, -0.5)
+    place.grid(visible=False, axis="y")
+    place.set_xlabel(f"{title_of(rows[0].name)}: mean, and p50, p99 and max as ticks")
+    return figure
+
+
+def misses_heat(rows: Sequence[Row]) -> Drawing:
+    """Who misses what: a panel for each category, the load across, the configuration down."""
+    categories = once([row.category for row in rows])
+    names = once([configuration(row.labels) for row in rows])
+    loads = sorted({row.topics for row in rows})
+    across = min(PANELS_ACROSS, len(categories))
+    down = math.ceil(len(categories) / across)
+    size = (max(2.6, 0.62 * len(loads)) + (1.0 / across), 0.8 + 0.36 * len(names))
+    figure, axes = canvas(down, across, size, sharex=True, sharey=True)
+    places = [axes[index // across][index % across] for index in range(down * across)]
+    for place, category in zip(places, categories, strict=False):
+        here = {
+            (configuration(r.labels), r.topics): 100 - r.latency_success.mean
+            for r in rows
+            if r.category == category
+        }
+        grid = [[here.get((name, load), math.nan) for load in loads] for name in names]
+        place.imshow(grid, aspect="auto", cmap="OrRd", vmin=0, vmax=100)
+        place.set_title(f"category {category}")
+        place.grid(visible=False)
+        for (name, load), missed in here.items():
+            place.text(
+                loads.index(load), names.index(name), short(round(missed, 2)), ha="center", va="center",
+                fontsize=7.5, color="#ffffff" if missed > 60 else "#000000",
+            )  # fmt: skip
+    for place in places[len(categories) :]:
+        place.set_axis_off()
+    places[0].set_xticks(range(len(loads)), [f"{load:,}" for load in loads], rotation=30)
+    places[0].set_yticks(range(len(names)), names)
+    figure.supxlabel("topics", fontsize=9)
+    return figure

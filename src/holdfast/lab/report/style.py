@@ -1,0 +1,128 @@
+"""How every figure looks: one colour and one mark for each configuration, in all figures of all reports.
+
+Laws:
+- colours are told apart by people who see few colours, and a mark says the same as the colour
+- a figure has no state outside itself, and the same data gives the same bytes
+- ink, grid and paper are three colours of their own, so that a page can put its own in their place
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from holdfast.lab.report.published import plain
+from holdfast.lab.report.text import short
+
+INK, GRID, PAPER, SOFT = "#1f2328", "#d9dee3", "#fffffe", "#6b7480"
+ALERT = "#cc3311"
+PAGE_COLOURS = {INK: "var(--ink)", GRID: "var(--line)", PAPER: "var(--paper)", SOFT: "var(--soft)"}
+DPI = 150
+
+# Colour and mark of each configuration.
+Looks = dict[str, dict[str, Any]]
+
+# Okabe and Ito's palette, without yellow, which is lost on white.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#7a5195", "#8c564b")
+_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_KNOWN = {
+    "frame": 0, "frame+": 2, "fcfs": 1, "fcfs-": 3,
+    "edf": 0, "fixed priority": 2, "least laxity": 4, "maximum urgency": 5,
+    "holdfast": 0, "mosquitto": 1, "nats": 3,
+}  # fmt: skip
+_RC: dict[Any, Any] = {
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9,
+    "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": SOFT,
+    "xtick.color": SOFT, "ytick.color": SOFT, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID,
+    "grid.linewidth": 0.7, "axes.axisbelow": True, "axes.titlesize": 9.5, "axes.titleweight": "bold",
+    "axes.titlelocation": "left", "axes.facecolor": "none",
+    "figure.facecolor": PAPER, "savefig.facecolor": PAPER,
+    "lines.linewidth": 1.6, "lines.markersize": 4.5, "svg.fonttype": "none", "svg.hashsalt": "holdfast",
+    "xtick.major.size": 3, "ytick.major.size": 3, "xtick.minor.size": 0, "ytick.minor.size": 0,
+}  # fmt: skip
+
+
+def canvas(
+    rows: int, columns: int, size: tuple[float, float], **options: Any
+) -> tuple[Figure, list[list[Axes]]]:
+    """An empty figure of rows × columns panels, each of that size in inches."""
+    with mpl.rc_context(_RC):
+        figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, squeeze=False, **options)
+    return figure, [list(row) for row in axes]
+
+
+def looks(configurations: Sequence[str]) -> Looks:
+    """Colour and mark for each; one that is known has the same in every report."""
+    known = {each: _KNOWN[plain(each)] for each in configurations if plain(each) in _KNOWN}
+    free = [each for each in range(len(_COLOURS)) if each not in known.values()] or [0]
+    others = [each for each in configurations if each not in known]
+    places = known | {each: free[index % len(free)] for index, each in enumerate(others)}
+    return {each: {"color": _COLOURS[place], "marker": _MARKS[place]} for each, place in places.items()}
+
+
+def thousands(axis: Any) -> None:
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def plain_numbers(axis: Any) -> None:
+    """Also on a logarithmic axis: 0.1, 10, 1,000."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Names lines at their right ends, (x, y, text, colour), and keeps the names apart."""
+    places = []
+    for x, y, text, colour in ends:
+        fraction = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
+        places.append((float(fraction[1]), float(fraction[0]), text, colour))
+    height = axes.get_window_extent().height
+    gap = 12.0 / height if height else 0.08
+    floor = -1.0
+    for up, right, text, colour in sorted(places):
+        floor = max(up, floor + gap)
+        axes.annotate(
+            text, (right, floor), xytext=(6, 0), xycoords="axes fraction", textcoords="offset points",
+            color=colour, va="center", fontsize=8.5, fontweight="bold", annotation_clip=False,
+        )  # fmt: skip
+
+
+def png(figure: Figure) -> bytes:
+    with mpl.rc_context(_RC):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def svg(figure: Figure) -> str:
+    with mpl.rc_context(_RC):
+        buffer = io.StringIO()
+        figure.savefig(
+            buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
+    return buffer.getvalue()
+
+
+def inline(drawing: str, name: str) -> str:
+    """A drawing as a part of a page: no declarations, no names that another has, the colours of the page."""
+    body = drawing[drawing.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r' xmlns(:\w+)?="[^"]*"', "", body).replace("xlink:href", "href")
+    own = f"f{zlib.crc32(name.encode()):08x}-"
+    body = re.sub(r'\bid="', f'id="{own}', body)
+    body = re.sub(r"url\(#", f"url(#{own}", body)
+    body = re.sub(r'href="#', f'href="#{own}', body)
+    for colour, variable in PAGE_COLOURS.items():
+        body = body.replace(colour, variable)
+    return body
