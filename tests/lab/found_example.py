@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from random import Random
 
+import msgspec
+
 from holdfast.lab.analysis.found import (
     Analysis,
     CpuRow,
@@ -45,7 +47,8 @@ def row(configuration: str, topics: int, category: str, loss: Figure, latency: F
     lost = 0 if loss.mean == 100 else 1234
     return Row(
         labels={"configuration": configuration, "topics": str(topics)}, topics=topics, category=category,
-        deadline_ns=deadline_ms * MS, loss_tolerance=loss_tolerance, loss_success=loss, latency_success=latency,
+        deadline_ns=deadline_ms * MS, loss_tolerance=loss_tolerance,
+        loss_success=loss, latency_success=latency,
         latency_ns={"p50": 0.8 * MS, "p99": 3.2 * MS, "p99_9": 9 * MS, "max": 12.34 * MS}, messages=1_000_000,
         lost=lost, duplicates=3, longest_run=4 if lost else 0, repetitions=3,
     )  # fmt: skip
@@ -65,6 +68,19 @@ def rows() -> list[Row]:
         for topics in LOADS
         for each in CONFIGURATIONS
         for category in CATEGORIES
+    ]
+
+
+def backups() -> list[Row]:
+    """No load that varies, but a setting that is a number."""
+    return [
+        msgspec.structs.replace(
+            row("FRAME", 10, category, figure(100.0), figure(100.0)),
+            labels={"backups": str(count)},
+            latency_ns={"p50": (0.2 + 0.1 * count) * MS, "p99": 1.0 * MS, "p99_9": 2.0 * MS, "max": 3.0 * MS},
+        )
+        for count in range(4)
+        for category in ("0", "1")
     ]
 
 
@@ -91,7 +107,7 @@ def series() -> list[Series]:
     for each in CONFIGURATIONS:
         for category, peak in (("0", 30.0), ("2", 45.0), ("5", 60.0)):
             high = peak * {"FRAME+": 1.2, "FRAME": 1.0, "FCFS": 200.0, "FCFS-": 12.0}[each]
-            lost = list(range(0, 21)) if each == "FCFS" else []
+            lost = list(range(21)) if each == "FCFS" else []
             calm = 1000.0 if each == "FCFS" else 0.9
             points = [(n, calm * (1 + 0.2 * random.random())) for n in range(-60, 0)]
             points += [(n, max(0.9, high * 0.6**n)) for n in range(60) if n not in lost]
@@ -104,7 +120,7 @@ def series() -> list[Series]:
                     lost=lost,
                     deadline_ms=float(CATEGORIES[category][0]),
                     peak_ms=high,
-                )  # fmt: skip
+                )
             )
     return found
 
@@ -127,12 +143,16 @@ def day() -> list[Series]:
 def recovery() -> list[RecoveryRow]:
     return [
         RecoveryRow(
-            labels=each.labels, category=each.category,
-            peak_ms=Figure(mean=each.peak_ms, ci=each.peak_ms / 5, low=each.peak_ms * 0.7, high=each.peak_ms * 1.3),
-            lost=len(each.lost), redispatched=None if "FRAME+" in each.labels.values() else figure(40.0, 3.0),
+            labels=each.labels,
+            category=each.category,
+            peak_ms=Figure(
+                mean=each.peak_ms, ci=each.peak_ms / 5, low=each.peak_ms * 0.7, high=each.peak_ms * 1.3
+            ),
+            lost=len(each.lost),
+            redispatched=None if "FRAME+" in each.labels.values() else figure(40.0, 3.0),
         )
         for each in series()
-    ]  # fmt: skip
+    ]
 
 
 def knees() -> list[Knee]:
@@ -143,30 +163,40 @@ def knees() -> list[Knee]:
         "FCFS-": (None, 13_525),
     }
     return [
-        Knee(labels={"configuration": each}, topics=topics, broke_at=broke, why="category 2 met 97.2 % of deadlines")
+        Knee(labels={"configuration": each}, topics=topics, broke_at=broke, why="category 2 met 97.2 %")
         for each, (topics, broke) in held.items()
-    ]  # fmt: skip
+    ]
 
 
 def depths() -> list[FigureRow]:
     return [
         FigureRow(
-            labels={"replication": way, "depth": str(depth)}, name="suback_us", mean=figure(value, 9.0), p50=value - 5,
-            p99=value + 80, max=value + 300, count=1000,
+            labels={"replication": way, "depth": str(depth)},
+            name="suback_us",
+            mean=figure(value, 9.0),
+            p50=value - 5,
+            p99=value + 80,
+            max=value + 300,
+            count=1000,
         )
         for depth in (1, 2, 3, 4)
         for way, value in (("parallel", 300.0 if depth > 1 else 150.0), ("serial", 150.0 * depth))
-    ]  # fmt: skip
+    ]
 
 
 def gaps() -> list[FigureRow]:
     return [
         FigureRow(
-            labels={"system": system}, name="gap_ms", mean=figure(value, value / 10), p50=value * 0.9, p99=value * 1.5,
-            max=value * 2, count=30,
+            labels={"system": system},
+            name="gap_ms",
+            mean=figure(value, value / 10),
+            p50=value * 0.9,
+            p99=value * 1.5,
+            max=value * 2,
+            count=30,
         )
         for system, value in (("holdfast", 12.0), ("mosquitto", 2400.0), ("nats", 900.0))
-    ]  # fmt: skip
+    ]
 
 
 def failed() -> list[FailedTrial]:

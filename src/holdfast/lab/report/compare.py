@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
-from holdfast.lab.analysis.found import Analysis, Labels
+from holdfast.lab.analysis.found import Analysis, Figure, Labels
 from holdfast.lab.report.published import Ours, plain
 from holdfast.lab.report.text import LOAD, UNITS, short, unit_of
 
@@ -73,17 +73,15 @@ def _series(analysis: Analysis, want: Ours, at: list[str]) -> Iterator[float | N
 def _recovery(analysis: Analysis, want: Ours, at: list[str]) -> Iterator[float | None]:
     for row in analysis.recovery:
         if _fits(row.labels, at, want) and _category(want, row.category):
-            if want.value == "lost":
-                yield float(row.lost)
-            else:
-                figure = row.peak_ms if want.value == "peak_ms" else row.redispatched
-                yield figure.mean if figure else None
+            part, _, key = want.value.partition(".")
+            found = getattr(row, part)
+            yield float(getattr(found, key or "mean")) if isinstance(found, Figure) else found
 
 
 def _figures(analysis: Analysis, want: Ours, at: list[str]) -> Iterator[float | None]:
     into = UNITS.get(want.unit.replace("µs", "us"))
     for row in analysis.figures:
-        if _fits(row.labels, at, want):
+        if _fits(row.labels, at, want) and want.name in (None, row.name):
             unit = UNITS.get(unit_of(row.name))
             value = row.mean.mean if want.value == "mean" else float(getattr(row, want.value))
             yield value * unit / into if unit and into else value

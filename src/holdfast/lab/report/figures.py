@@ -8,13 +8,13 @@ Laws:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from holdfast.lab.analysis.found import CpuRow, Figure, FigureRow, Knee, RecoveryRow, Row, Series
+from holdfast.lab.analysis.found import CpuRow, Figure, FigureRow, Knee, Labels, RecoveryRow, Row, Series
 from holdfast.lab.report.style import (
     ALERT,
     INK,
@@ -27,10 +27,16 @@ from holdfast.lab.report.style import (
     plain_numbers,
     thousands,
 )
-from holdfast.lab.report.text import LOAD, configuration, once, short, title_of
+from holdfast.lab.report.text import ALL, LOAD, configuration, numeric_label, once, percent, short, title_of
+from holdfast.units import MS
 
 PANELS_ACROSS = 3
+MARKED_POINTS_MAX = 200
+VECTOR_POINTS_MAX = 4000
+LATENCY_MS_MIN = 1e-3
 Point = tuple[float, Figure]
+# Where, the figure itself, and its 99th percentile.
+Spot = tuple[float, Figure, float]
 
 
 def cpu_curves(rows: Sequence[CpuRow]) -> Drawing:
@@ -68,10 +74,15 @@ def _curves(rows: Sequence[CpuRow], thread: str | None) -> dict[str, list[Point]
 
 
 def _draw_curves(axes: Axes, curves: dict[str, list[Point]], style: Looks) -> None:
-    for name, points in curves.items():
+    for index, (name, points) in enumerate(curves.items()):
         across, means = [x for x, _ in points], [figure.mean for _, figure in points]
         spread = [figure.ci if math.isfinite(figure.ci) else 0.0 for _, figure in points]
-        axes.errorbar(across, means, yerr=spread, capsize=2, elinewidth=0.9, **style[name])
+        # Thinner and smaller one after the other, so that equal curves all show.
+        width = 1.3 + 0.8 * (len(curves) - 1 - index)
+        axes.errorbar(
+            across, means, yerr=spread, capsize=2, elinewidth=0.9, linewidth=width, markersize=3.5 + width,
+            **style[name],
+        )  # fmt: skip
     loads = sorted({x for points in curves.values() for x, _ in points})
     _load_axis(axes, loads)
 
@@ -134,13 +145,15 @@ def _latency(row: Row) -> Figure:
 
 
 def series_grid(series: Sequence[Series]) -> Drawing:
-    """As FRAME, Figure 9: a column for each category, a row for each configuration. Of several repetitions the
-    one with the highest peak is drawn."""
+    """As FRAME, Figure 9: a column for each category, a row for each configuration.
+
+    Of several repetitions the one with the highest peak is drawn."""
     shown = worst_series(series)
     names, categories = once([name for name, _ in shown]), once([category for _, category in shown])
     size = (3.7, 1.75) if len(shown) > 1 else (9.5, 3.2)
     figure, axes = canvas(len(names), len(categories), size, sharex="col", sharey=True)
     style = looks(names)
+    axes[0][0].set_ylim(*_latency_bounds(shown.values()))
     for down, name in enumerate(names):
         for across, category in enumerate(categories):
             place = axes[down][across]
@@ -173,28 +186,36 @@ def _has_fault(shown: dict[tuple[str, str], Series]) -> bool:
 def _draw_series(axes: Axes, series: Series, style: dict[str, Any]) -> None:
     axes.set_yscale("log")
     plain_numbers(axes.yaxis)
-    across, up = [x for x, _ in series.points], [max(y, 1e-3) for _, y in series.points]
+    # A lost message breaks the line.
+    points = sorted([*series.points, *((x, math.nan) for x in series.lost)])
+    few = len(points) <= MARKED_POINTS_MAX
     axes.plot(
-        across, up, color=style["color"], linewidth=0.8, marker=".", markersize=2.5, rasterized=len(up) > 4000
-    )
+        [x for x, _ in points], [max(y, LATENCY_MS_MIN) for _, y in points], color=style["color"],
+        linewidth=0.9, marker="." if few else "", markersize=3, rasterized=len(points) > VECTOR_POINTS_MAX,
+    )  # fmt: skip
     axes.axhline(series.deadline_ms, color=INK, linewidth=0.9, linestyle=(0, (5, 3)))
     axes.annotate(
         f"deadline {short(series.deadline_ms)}", (1, series.deadline_ms), xycoords=("axes fraction", "data"),
-        xytext=(-2, 2), textcoords="offset points", ha="right", va="bottom", fontsize=7, color=INK,
+        xytext=(-2, 2), textcoords="offset points", ha="right", va="bottom", fontsize=7,
     )  # fmt: skip
-    if any(x < 0 for x in across):
+    if any(x < 0 for x, _ in points):
         axes.axvline(-0.5, color=ALERT, linewidth=1)
-    if series.lost:
-        axes.plot(
-            series.lost, [0.04] * len(series.lost), transform=axes.get_xaxis_transform(), linestyle="none",
-            marker="x", color=ALERT, markersize=4, markeredgewidth=1, clip_on=False,
-        )  # fmt: skip
+    axes.plot(
+        series.lost, [0.06] * len(series.lost), transform=axes.get_xaxis_transform(), linestyle="none",
+        marker="|", color=ALERT, markersize=7, markeredgewidth=1.2,
+    )  # fmt: skip
+    late = series.lost or series.peak_ms > series.deadline_ms
     lost = f", {len(series.lost):,} lost" if series.lost else ""
     axes.text(
-        0.015, 0.94, f"peak {short(series.peak_ms)} ms{lost}", transform=axes.transAxes, va="top",
-        fontsize=7.5, color=ALERT if series.lost or series.peak_ms > series.deadline_ms else INK,
-        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.5, "alpha": 0.8},
+        0.015, 0.95, f"peak {short(series.peak_ms)} ms{lost}", transform=axes.transAxes, va="top",
+        fontsize=7.5, color=ALERT if late else INK,
     )  # fmt: skip
+
+
+def _latency_bounds(shown: Collection[Series]) -> tuple[float, float]:
+    """Room above for what a panel says, and below for what was lost."""
+    values = [y for each in shown for _, y in each.points] + [each.deadline_ms for each in shown]
+    return max(min(values), LATENCY_MS_MIN) / 4, max(values) * 8
 
 
 def recovery_dots(rows: Sequence[RecoveryRow]) -> Drawing:
@@ -204,15 +225,16 @@ def recovery_dots(rows: Sequence[RecoveryRow]) -> Drawing:
     names = once([configuration(row.labels) for row in rows])
     style = looks(names)
     figure, axes = canvas(
-        1, len(loads), (max(4.2, 7.5 / len(loads)), 0.9 + 0.42 * len(categories)), sharey=True
+        1, len(loads), (max(4.2, 7.5 / len(loads)), 1.1 + 0.55 * len(categories)), sharey=True
     )
     for place, load in zip(axes[0], loads, strict=True):
-        for name in names:
+        for index, name in enumerate(names):
+            aside = 0.16 * (index - (len(names) - 1) / 2)
             here = [
                 row for row in rows if row.labels.get(LOAD, "") == load and configuration(row.labels) == name
             ]
             place.errorbar(
-                [row.peak_ms.mean for row in here], [categories.index(row.category) for row in here],
+                [row.peak_ms.mean for row in here], [categories.index(row.category) + aside for row in here],
                 xerr=[[_below(row.peak_ms) for row in here], [_above(row.peak_ms) for row in here]],
                 linestyle="none", label=name, capsize=2, elinewidth=0.9, markersize=6, **style[name],
             )  # fmt: skip
@@ -222,9 +244,7 @@ def recovery_dots(rows: Sequence[RecoveryRow]) -> Drawing:
         place.set_xlabel("highest latency after the crash (ms), and its range over repetitions")
     axes[0][0].set_yticks(range(len(categories)), [f"category {each}" for each in categories])
     axes[0][0].set_ylim(len(categories) - 0.5, -0.5)
-    figure.legend(
-        *axes[0][0].get_legend_handles_labels(), loc="outside upper right", ncols=len(names), frameon=False
-    )
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper right", ncols=len(names))
     return figure
 
 
@@ -250,6 +270,7 @@ def knee_bars(knees: Sequence[Knee], topics_max: int | None) -> Drawing:
         place.annotate(
             edge + broke,
             (knee.topics or 0, index),
+            bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
@@ -272,42 +293,51 @@ def knee_bars(knees: Sequence[Knee], topics_max: int | None) -> Drawing:
 
 def figure_chart(rows: Sequence[FigureRow]) -> Drawing:
     """One measurement: over the setting that is a number, if there is one, or a line for each setting."""
-    over = _numeric_label(rows)
-    return _over_number(rows, over) if over else _by_setting(rows)
-
-
-def _numeric_label(rows: Sequence[FigureRow]) -> str | None:
-    for name in rows[0].labels:
-        values = once([row.labels.get(name, "") for row in rows])
-        if len(values) > 1 and all(value.replace(".", "", 1).isdigit() for value in values):
-            return name
-    return None
-
-
-def _over_number(rows: Sequence[FigureRow], over: str) -> Drawing:
-    figure, axes = canvas(1, 1, (6.4, 3.4))
-    place = axes[0][0]
-    curves: dict[str, list[FigureRow]] = {}
+    over = numeric_label([row.labels for row in rows])
+    if over is None:
+        return _by_setting(rows)
+    curves: dict[str, list[Spot]] = {}
     for row in sorted(rows, key=lambda row: float(row.labels[over])):
-        rest = configuration({name: value for name, value in row.labels.items() if name != over})
-        curves.setdefault(rest if rest != "all" else "mean", []).append(row)
+        spot = (float(row.labels[over]), row.mean, row.p99)
+        curves.setdefault(_without(row.labels, over), []).append(spot)
+    return _over_number(curves, over, f"{title_of(rows[0].name)}: mean, dotted p99")
+
+
+def latency_chart(rows: Sequence[Row], over: str) -> Drawing:
+    """The latency of each category over a setting that is a number."""
+    curves: dict[str, list[Spot]] = {}
+    for row in sorted(rows, key=lambda row: float(row.labels[over])):
+        middle = row.latency_ns["p50"] / MS
+        figure = Figure(mean=middle, ci=0.0, low=middle, high=middle)
+        spot = (float(row.labels[over]), figure, row.latency_ns["p99"] / MS)
+        rest = _without(row.labels, over)
+        curves.setdefault(row.category if rest == ALL else f"{rest}, {row.category}", []).append(spot)
+    return _over_number(curves, over, "latency (ms): median, dotted p99")
+
+
+def _without(labels: Labels, name: str) -> str:
+    return configuration({each: value for each, value in labels.items() if each != name})
+
+
+def _over_number(curves: dict[str, list[Spot]], across: str, up: str) -> Drawing:
+    figure, axes = canvas(1, 1, (6.8, 3.4))
+    place = axes[0][0]
     style = looks(list(curves))
-    for name, here in curves.items():
-        across = [float(row.labels[over]) for row in here]
-        spread = [row.mean.ci if math.isfinite(row.mean.ci) else 0.0 for row in here]
-        place.errorbar(across, [row.mean.mean for row in here], yerr=spread, capsize=2, **style[name])
-        place.plot(
-            across, [row.p99 for row in here], color=style[name]["color"], linestyle=":", linewidth=1.2
-        )
-    place.set_xticks(sorted({float(row.labels[over]) for row in rows}))
+    for name, spots in curves.items():
+        xs, colour = [x for x, _, _ in spots], style[name]["color"]
+        spread = [each.ci if math.isfinite(each.ci) else 0.0 for _, each, _ in spots]
+        place.errorbar(xs, [each.mean for _, each, _ in spots], yerr=spread, capsize=2, **style[name])
+        place.plot(xs, [high for _, _, high in spots], color=colour, linestyle=":", linewidth=1.2)
+    place.set_xticks(sorted({x for spots in curves.values() for x, _, _ in spots}))
     plain_numbers(place.xaxis)
     place.set_ylim(bottom=0)
-    place.set_xlabel(over)
-    place.set_ylabel(title_of(rows[0].name))
+    place.set_xlabel(across)
+    place.set_ylabel(up)
     figure.draw_without_rendering()
-    lasts = [(float(here[-1].labels[over]), here[-1], name) for name, here in curves.items()]
-    ends = [(x, row.mean.mean, name, style[name]["color"]) for x, row, name in lasts]
-    ends += [(x, row.p99, "p99", style[name]["color"]) for x, row, name in lasts]
+    ends = []
+    for name, spots in curves.items():
+        x, middle, high = spots[-1]
+        ends += [(x, middle.mean, name, style[name]["color"]), (x, high, "p99", style[name]["color"])]
     label_ends(place, ends)
     return figure
 
@@ -366,10 +396,12 @@ def misses_heat(rows: Sequence[Row]) -> Drawing:
         place.imshow(grid, aspect="auto", cmap="OrRd", vmin=0, vmax=100)
         place.set_title(f"category {category}")
         place.grid(visible=False)
+        place.hlines([each + 0.5 for each in range(len(names) - 1)], -0.5, len(loads) - 0.5, color=PAPER)
+        place.vlines([each + 0.5 for each in range(len(loads) - 1)], -0.5, len(names) - 0.5, color=PAPER)
         for (name, load), missed in here.items():
             place.text(
-                loads.index(load), names.index(name), short(round(missed, 2)), ha="center", va="center",
-                fontsize=7.5, color="#ffffff" if missed > 60 else "#000000",
+                loads.index(load), names.index(name), percent(missed) if missed else "0", ha="center",
+                va="center", fontsize=7.5, color="#ffffff" if missed > 60 else "#000000",
             )  # fmt: skip
     for place in places[len(categories) :]:
         place.set_axis_off()

@@ -41,10 +41,9 @@ def write_report(analysis: Analysis, out: Path) -> Path:
 
 
 def _save(plot: Plot, out: Path) -> str:
-    figure = plot.draw()
-    drawing = style.svg(figure)
+    drawing, picture = style.rendered(plot.draw)
     (out / f"{plot.name}.svg").write_text(drawing, encoding="utf-8")
-    (out / f"{plot.name}.png").write_bytes(style.png(figure))
+    (out / f"{plot.name}.png").write_bytes(picture)
     return style.inline(drawing, plot.name)
 
 
@@ -108,25 +107,26 @@ def _table(table: Table) -> str:
 
 
 def _head(table: Table) -> str:
+    first = next((row for block in table.blocks for row in block.rows), [])
+    left = {index for index, cell in enumerate(first) if cell.tone == "label"}
+    left |= {index for index, column in enumerate(table.columns) if column.words}
     if not any(column.group for column in table.columns):
-        return f"<tr>{''.join(_title(column) for column in table.columns)}</tr>"
+        titles = [_title(column, index in left) for index, column in enumerate(table.columns)]
+        return f"<tr>{''.join(titles)}</tr>"
     above, below = [], []
-    for group, columns in groupby(table.columns, key=lambda column: column.group):
-        titles = [column.title for column in columns]
+    for group, members in groupby(enumerate(table.columns), key=lambda item: item[1].group):
+        columns = list(members)
         if group:
-            above.append(f'<th colspan="{len(titles)}" class="group">{escape(group)}</th>')
-            below += [f"<th>{escape(title)}</th>" for title in titles]
+            above.append(f'<th colspan="{len(columns)}" class="group">{escape(group)}</th>')
+            below += [_title(column, index in left) for index, column in columns]
         else:
-            above += [f'<th rowspan="2">{escape(title)}</th>' for title in titles]
+            above += [_title(column, index in left, ' rowspan="2"') for index, column in columns]
     return f"<tr>{''.join(above)}</tr><tr>{''.join(below)}</tr>"
 
 
-def _title(column: Column) -> str:
-    return (
-        f'<th class="words">{escape(column.title)}</th>'
-        if column.words
-        else f"<th>{escape(column.title)}</th>"
-    )
+def _title(column: Column, left: bool, span: str = "") -> str:
+    side = ' class="left"' if left else ""
+    return f"<th{span}{side}>{escape(column.title)}</th>"
 
 
 def _block(block: Block, columns: list[Column]) -> str:

@@ -17,10 +17,12 @@ from holdfast.lab.analysis.found import Analysis
 from holdfast.lab.report import tables
 from holdfast.lab.report.document import Part, Plot
 from holdfast.lab.report.published import Published, published
-from holdfast.lab.report.text import once, seconds, title_of
+from holdfast.lab.report.text import numeric_label, once, seconds, title_of, unit_of
 from holdfast.units import S, parse_duration
 
 POLICY = "policy"
+# Figures of a link are what was set, not what was measured: a table is enough.
+SET = "link_"
 
 
 def name_of(analysis: Analysis) -> str:
@@ -34,16 +36,16 @@ def report_title(analysis: Analysis) -> str:
 def facts(analysis: Analysis) -> list[tuple[str, str]]:
     """What was run, where, and how to run it again."""
     about = analysis.experiment
-    plan = about.get("plan") or {}
+    plan = about.get("plan", {})
     found: list[tuple[str, Any]] = [
         ("experiment", name_of(analysis)),
         ("after", about.get("paper")),
-        ("machine", spelled(about.get("machine"))),
-        ("commit", about.get("commit")),
+        ("machine", _machine(about.get("machine", {}))),
+        ("commit", _commit(about)),
         ("seed", about.get("seed")),
         ("repetitions", about.get("repetitions")),
-        ("warm-up", _time(about.get("warm_up_ns"), plan.get("warm_up"))),
-        ("measured", _time(about.get("measure_ns"), plan.get("measure"))),
+        ("warm-up", _time(plan.get("warm_up"))),
+        ("measured", _time(plan.get("measure"))),
         ("trials", f"{analysis.trials:,}, of which {len(analysis.failed):,} failed"),
         ("messages", f"{analysis.messages:,}, analysed in {seconds(analysis.seconds)}"),
         ("run again", about.get("command")),
@@ -51,16 +53,26 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in found if value not in (None, "")]
 
 
-def spelled(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {each}" for name, each in value.items())
-    return "" if value is None else str(value)
+def _machine(machine: dict[str, Any]) -> str:
+    shown = []
+    for name, value in machine.items():
+        if name.endswith("_bytes"):
+            shown.append(f"{value / 2**30:.1f} GiB of {name.removesuffix('_bytes')}")
+        else:
+            shown.append(f"{value} {name}" if isinstance(value, int) else f"{name} {value}")
+    return ", ".join(shown)
 
 
-def _time(ns: int | None, said: str | None) -> str | None:
-    if ns is None and said is not None:
-        ns = parse_duration(said)
-    return None if ns is None else seconds(ns / S)
+def _commit(about: dict[str, Any]) -> str:
+    text = str(about.get("commit", ""))
+    if about.get("dirty"):
+        text += ", with changes that are not committed"
+    others = [each for each in about.get("commits", ()) if each != about.get("commit")]
+    return text + (f"; some trials ran with {', '.join(others)}" if others else "")
+
+
+def _time(said: str | None) -> str | None:
+    return None if said is None else seconds(parse_duration(said) / S)
 
 
 def check_text(analysis: Analysis) -> str:
@@ -77,16 +89,25 @@ def check_text(analysis: Analysis) -> str:
 
 def parts(analysis: Analysis) -> list[Part]:
     asked = analysis.experiment.get("report")
-    if asked is not None:
-        unknown = [each for each in asked if each not in PARTS]
-        if unknown:
-            message = f"there is no part {', '.join(map(repr, unknown))}; there are {', '.join(PARTS)}"
-            raise ConfigError(name_of(analysis), [Problem("report", message)])
     paper = published(name_of(analysis))
-    made = [PARTS[each](analysis, paper) for each in (PARTS if asked is None else asked)]
-    kept = [part for part in made if part.items or asked is not None]
-    said = [_stated(analysis, paper)] if paper and paper.stated else []
-    return [*_trouble(analysis), *kept[:1], *said, *kept[1:]]
+    made = [part(analysis, each) for each in (_order(paper) if asked is None else [*asked, "stated"])]
+    kept = [each for each in made if each.items or (asked is not None and each.name in asked)]
+    return [*_trouble(analysis), *kept]
+
+
+def part(analysis: Analysis, name: str) -> Part:
+    """One part by its name."""
+    if name not in PARTS:
+        message = f"there is no part {name!r}; there are {', '.join(PARTS)}"
+        raise ConfigError(name_of(analysis), [Problem("report", message)])
+    return PARTS[name](analysis, published(name_of(analysis)))
+
+
+def _order(paper: Published | None) -> list[str]:
+    """What the paper has a table of comes first."""
+    measure = paper.measure if paper else None
+    first = [name for name in PARTS if measure == f"{name}_success"]
+    return [*first, *(name for name in PARTS if name not in first)]
 
 
 def _trouble(analysis: Analysis) -> list[Part]:
@@ -103,8 +124,9 @@ def _trouble(analysis: Analysis) -> list[Part]:
     return found
 
 
-def _stated(analysis: Analysis, paper: Published) -> Part:
-    return Part("stated", "What the paper says besides", [], [tables.stated_table(analysis, paper)])
+def _stated(analysis: Analysis, paper: Published | None) -> Part:
+    items = [tables.stated_table(analysis, paper)] if paper and paper.stated else []
+    return _part("stated", "What the paper says", "", items)
 
 
 def _part(name: str, title: str, text: str, items: list[Any]) -> Part:
@@ -116,17 +138,25 @@ def _loss(analysis: Analysis, paper: Published | None) -> Part:
         "A topic succeeds in a repetition if no more messages in a row were lost than its contract "
         "tolerates. Means over repetitions, with 95 % confidence intervals where they are not zero."
     )
-    items = [tables.success_table(analysis.rows, "loss_success", paper)] if analysis.rows else []
+    table = tables.success_table(analysis.rows, "loss_success", paper)
+    items = [table] if table.blocks else []
     return _part("loss", "Loss tolerance", text, items)
 
 
 def _latency(analysis: Analysis, paper: Published | None) -> Part:
+    from holdfast.lab.report.figures import latency_chart
+
     text = (
         "The share of messages that arrived within their deadline; a lost message did not. "
         "Means over repetitions with 95 % confidence intervals."
     )
+    table = tables.success_table(analysis.rows, "latency_success", paper)
+    items: list[Any] = [table] if table.blocks else []
     rows = analysis.rows
-    items = [tables.success_table(rows, "latency_success", paper), tables.latency_table(rows)] if rows else []
+    if over := numeric_label([row.labels for row in rows]):
+        caption = f"Latency by {over}: the median, and dotted the 99th percentile."
+        items.append(Plot("latency", caption, lambda: latency_chart(rows, over)))
+    items += [tables.latency_table(rows)] if rows else []
     return _part("latency", "Deadlines", text, items)
 
 
@@ -199,15 +229,15 @@ def _figures(analysis: Analysis, paper: Published | None) -> Part:
     from holdfast.lab.report.figures import figure_chart
 
     rows = analysis.figures
-    items: list[Any] = []
-    for name in once([row.name for row in rows]):
+    plots = []
+    for name in once([row.name for row in rows if unit_of(row.name) and not row.name.startswith(SET)]):
         here = [row for row in rows if row.name == name]
-        caption = f"{title_of(name)}.".capitalize()
-        items.append(Plot(f"figure-{name}", caption, partial(figure_chart, here)))
-    return _part("figures", "Other measurements", "", [*items, tables.figures_table(rows)] if rows else [])
+        plots.append(Plot(f"figure-{name}", f"{title_of(name)}.".capitalize(), partial(figure_chart, here)))
+    items = [*plots, tables.figures_table(rows, folded=not plots)] if rows else []
+    return _part("figures", "Other measurements", "", items)
 
 
 PARTS: dict[str, Callable[[Analysis, Published | None], Part]] = {
-    "loss": _loss, "latency": _latency, "knee": _knee, "misses": _misses, "recovery": _recovery,
-    "series": _series, "lost": _lost, "figures": _figures, "cpu": _cpu,
+    "knee": _knee, "misses": _misses, "stated": _stated, "recovery": _recovery, "series": _series,
+    "figures": _figures, "loss": _loss, "latency": _latency, "lost": _lost, "cpu": _cpu,
 }  # fmt: skip

@@ -16,8 +16,8 @@ from holdfast.lab.analysis.found import Analysis, Figure, Row
 from holdfast.lab.report.text import configuration
 
 SUCCESS = ("loss_success", "latency_success")
-# Of experiment.json, what is too much for a report: its trials are in the rows.
-LEFT_OUT = ("trials",)
+# Of experiment.json, what a reader of results does not need: every trial in full, and the twin.
+LEFT_OUT = ("trials", "quick")
 
 
 def as_json(analysis: Analysis) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -36,7 +36,7 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _KNOWN = {
     "frame": 0, "frame+": 2, "fcfs": 1, "fcfs-": 3,
-    "edf": 0, "fixed priority": 2, "least laxity": 4, "maximum urgency": 5,
+    "edf": 0, "fixed-priority": 2, "least-laxity": 4, "maximum-urgency": 5,
     "holdfast": 0, "mosquitto": 1, "nats": 3,
 }  # fmt: skip
 _RC: dict[Any, Any] = {
@@ -45,7 +45,7 @@ _RC: dict[Any, Any] = {
     "xtick.color": SOFT, "ytick.color": SOFT, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID,
     "grid.linewidth": 0.7, "axes.axisbelow": True, "axes.titlesize": 9.5, "axes.titleweight": "bold",
-    "axes.titlelocation": "left", "axes.facecolor": "none",
+    "axes.titlelocation": "left", "axes.titlepad": 7, "legend.frameon": False, "axes.facecolor": "none",
     "figure.facecolor": PAPER, "savefig.facecolor": PAPER,
     "lines.linewidth": 1.6, "lines.markersize": 4.5, "svg.fonttype": "none", "svg.hashsalt": "holdfast",
     "xtick.major.size": 3, "ytick.major.size": 3, "xtick.minor.size": 0, "ytick.minor.size": 0,
@@ -56,19 +56,22 @@ def canvas(
     rows: int, columns: int, size: tuple[float, float], **options: Any
 ) -> tuple[Figure, list[list[Axes]]]:
     """An empty figure of rows × columns panels, each of that size in inches."""
-    with mpl.rc_context(_RC):
-        figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, columns, squeeze=False, **options)
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, [list(row) for row in axes]
 
 
 def looks(configurations: Sequence[str]) -> Looks:
-    """Colour and mark for each; one that is known has the same in every report."""
-    known = {each: _KNOWN[plain(each)] for each in configurations if plain(each) in _KNOWN}
-    free = [each for each in range(len(_COLOURS)) if each not in known.values()] or [0]
-    others = [each for each in configurations if each not in known]
-    places = known | {each: free[index % len(free)] for index, each in enumerate(others)}
+    """Colour and mark for each; one that is known, by its first word, has the same in every report."""
+    places: dict[str, int] = {}
+    for each in configurations:
+        place = _KNOWN.get(re.split(r"[, ]", plain(each))[0])
+        if place is not None and place not in places.values():
+            places[each] = place
+    free = [each for each in range(len(_COLOURS)) if each not in places.values()] or [0]
+    others = [each for each in configurations if each not in places]
+    places |= {each: free[index % len(free)] for index, each in enumerate(others)}
     return {each: {"color": _COLOURS[place], "marker": _MARKS[place]} for each, place in places.items()}
 
 
@@ -98,20 +101,17 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
         )  # fmt: skip
 
 
-def png(figure: Figure) -> bytes:
+def rendered(draw: Callable[[], Figure]) -> tuple[str, bytes]:
+    """A figure as SVG and as PNG."""
+    svg, png = io.StringIO(), io.BytesIO()
     with mpl.rc_context(_RC):
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def svg(figure: Figure) -> str:
-    with mpl.rc_context(_RC):
-        buffer = io.StringIO()
-        figure.savefig(
-            buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-        )
-    return buffer.getvalue()
+        figure = draw()
+        figure.draw_without_rendering()
+        # The layout is found once, not again for each format.
+        figure.set_layout_engine("none")
+        figure.savefig(svg, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
+    return svg.getvalue(), png.getvalue()
 
 
 def inline(drawing: str, name: str) -> str:

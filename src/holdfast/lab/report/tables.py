@@ -8,7 +8,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from holdfast.lab.analysis.found import Analysis, CpuRow, FigureRow, Knee, Labels, RecoveryRow, Row
@@ -16,10 +16,12 @@ from holdfast.lab.report.compare import ours
 from holdfast.lab.report.document import Block, Cell, Column, Table, Tone
 from holdfast.lab.report.published import Measure, Published, plain
 from holdfast.lab.report.text import (
+    ALL,
     LOAD,
     configuration,
     measured,
     once,
+    printed,
     short,
     success,
     title_of,
@@ -29,6 +31,8 @@ from holdfast.lab.report.text import (
 from holdfast.units import MS
 
 NOTHING = Cell("–")
+# Deadline, loss tolerance, category.
+Line = tuple[int, int, str]
 CAPTIONS = {
     "loss_success": "Topics that kept their loss tolerance (%)",
     "latency_success": "Messages that met their deadline (%)",
@@ -65,30 +69,29 @@ def _success_block(
     rows: Sequence[Row], load: int, measure: Measure, configurations: list[str], paper: Published | None
 ) -> Block:
     here = {(_line(row), plain(configuration(row.labels))): row for row in rows if row.topics == load}
-    lines = list(dict.fromkeys(line for line, _ in here))
-    known = {line[:2] for line in lines}
-    for block in paper.blocks if paper else ():
-        for printed in block.rows if block.topics == load else ():
-            if (printed.deadline_ms * MS, printed.loss_tolerance) not in known:
-                lines.append((printed.deadline_ms * MS, printed.loss_tolerance, "–"))
+    ours = list(dict.fromkeys(line for line, _ in here))
     table = []
-    for line in lines:
-        cells = [
-            Cell(short(line[0] / MS), "label"),
-            Cell(tolerance(line[1]), "label"),
-            Cell(line[2], "label"),
-        ]
+    for line in [*ours, *_only_published(ours, load, paper)]:
+        named = (short(line[0] / MS), tolerance(line[1]), line[2])
+        cells = [Cell(each, "label") for each in named]
         for each in configurations:
-            row = here.get((line, plain(each)))
-            cells.append(_success_cell(row, measure))
+            cells.append(_success_cell(here.get((line, plain(each))), measure))
             if paper:
                 found = paper.value(load, line[0], line[1], each)
-                cells.append(Cell(with_interval(*found), "published") if found else NOTHING)
+                cells.append(Cell(printed(*found), "published") if found else NOTHING)
         table.append(cells)
     return Block(f"Workload: {load:,} topics", table)
 
 
-def _line(row: Row) -> tuple[int, int, str]:
+def _only_published(ours: Sequence[Line], load: int, paper: Published | None) -> Iterator[Line]:
+    known = {line[:2] for line in ours}
+    for block in paper.blocks if paper else ():
+        for row in block.rows if block.topics == load else ():
+            if (row.deadline_ms * MS, row.loss_tolerance) not in known:
+                yield row.deadline_ms * MS, row.loss_tolerance, NOTHING.text
+
+
+def _line(row: Row) -> Line:
     return row.deadline_ns, row.loss_tolerance, row.category
 
 
@@ -199,65 +202,58 @@ def _cpu_cell(row: CpuRow | None, thread: str | None) -> Cell:
 
 
 def recovery_table(rows: Sequence[RecoveryRow]) -> Table:
+    names = once([configuration(row.labels) for row in rows])
     blocks = []
     for load in once([row.labels.get(LOAD, "") for row in rows]):
         here = [row for row in rows if row.labels.get(LOAD, "") == load]
-        blocks.append(
-            Block(f"Workload: {load} topics" if load else "", [_recovery_line(row, here) for row in here])
-        )
+        title = f"Workload: {load} topics" if load else ""
+        blocks.append(Block(title, [_recovery_line(row, here, names) for row in here]))
     columns = [
-        Column("configuration"), Column("category"), Column("highest latency (ms)"),
-        Column("times below the worst"), Column("lost"), Column("dispatched again"),
+        Column("configuration"), Column("category"), Column("highest latency (ms)"), Column("lost"),
+        Column("dispatched again"), *(Column(name, "times lower than") for name in names),
     ]  # fmt: skip
-    return Table(
-        "After the crash: the highest latency, losses, and what the new primary dispatched again",
-        columns,
-        blocks,
-    )
+    return Table("After the crash", columns, blocks)
 
 
-def _recovery_line(row: RecoveryRow, beside: Sequence[RecoveryRow]) -> list[Cell]:
-    worst = max(other.peak_ms.mean for other in beside if other.category == row.category)
-    ratio = short(worst / row.peak_ms.mean) if row.peak_ms.mean > 0 else "–"
+def _recovery_line(row: RecoveryRow, beside: Sequence[RecoveryRow], names: list[str]) -> list[Cell]:
+    peaks = {
+        configuration(each.labels): each.peak_ms.mean for each in beside if each.category == row.category
+    }
     return [
         Cell(configuration(row.labels), "label"),
         Cell(row.category, "label"),
         Cell(measured(row.peak_ms)),
-        Cell(ratio),
         Cell(f"{row.lost:,}", "whole" if row.lost == 0 else "some"),
         Cell(measured(row.redispatched)) if row.redispatched else NOTHING,
+        *(_ratio(peaks.get(name), row.peak_ms.mean, name == configuration(row.labels)) for name in names),
     ]
+
+
+def _ratio(over: float | None, under: float | None, same: bool) -> Cell:
+    return NOTHING if same or not over or not under else Cell(short(over / under))
 
 
 def knee_table(knees: Sequence[Knee], paper: Published | None) -> Table:
-    lowest = min((knee.topics for knee in knees if knee.topics), default=None)
+    """How far each configuration goes, and how many times as far as each of the others."""
     most = paper.topics_max if paper else None
-    columns = [
-        Column("configuration"),
-        Column("holds at (topics)"),
-        Column("breaks at (topics)"),
-        Column("times the lowest"),
-    ]
-    columns += [Column(f"times the paper's largest ({most:,})")] if most else []
+    names = [configuration(knee.labels) for knee in knees]
+    columns = [Column("configuration"), Column("holds at (topics)"), Column("breaks at (topics)")]
+    columns += [Column(f"paper's largest ({most:,})", "times")] if most else []
+    columns += [*(Column(name, "times") for name in names), Column("what breaks", words=True)]
     lines = []
     for knee in knees:
         cells = [
             Cell(configuration(knee.labels), "label"),
             Cell(f"{knee.topics:,}" if knee.topics else "none that was tried"),
             Cell(f"{knee.broke_at:,}" if knee.broke_at else "none that was tried"),
-            Cell(short(knee.topics / lowest)) if knee.topics and lowest else NOTHING,
         ]
-        if most:
-            cells.append(Cell(short(knee.topics / most)) if knee.topics else NOTHING)
+        cells += [_ratio(knee.topics, most, same=False)] if most else []
+        cells += [_ratio(knee.topics, other.topics, other is knee) for other in knees]
         lines.append([*cells, Cell(knee.why)])
-    return Table(
-        "The most topics that each configuration holds",
-        [*columns, Column("what breaks", words=True)],
-        [Block("", lines)],
-    )
+    return Table("The most topics that each configuration holds", columns, [Block("", lines)])
 
 
-def figures_table(rows: Sequence[FigureRow]) -> Table:
+def figures_table(rows: Sequence[FigureRow], folded: bool) -> Table:
     blocks = []
     for name in once([row.name for row in rows]):
         lines = [_figure_line(row) for row in rows if row.name == name]
@@ -265,7 +261,7 @@ def figures_table(rows: Sequence[FigureRow]) -> Table:
     columns = [
         Column("setting"), Column("mean"), Column("p50"), Column("p99"), Column("max"), Column("samples"),
     ]  # fmt: skip
-    return Table("What the trials measured besides messages", columns, blocks)
+    return Table("What the trials measured besides messages", columns, blocks, folded)
 
 
 def _figure_line(row: FigureRow) -> list[Cell]:
@@ -274,7 +270,7 @@ def _figure_line(row: FigureRow) -> list[Cell]:
 
 
 def _spelled(labels: Labels) -> str:
-    return ", ".join(f"{name} {value}" for name, value in labels.items()) or "all"
+    return ", ".join(f"{name} {value}" for name, value in labels.items()) or ALL
 
 
 def stated_table(analysis: Analysis, paper: Published) -> Table:

@@ -8,31 +8,40 @@ Laws:
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from decimal import Decimal
 
 from holdfast.lab.analysis.found import Figure, Labels
 
 # The setting that is a number of its own in every row.
 LOAD = "topics"
+ALL = "all"
 DIGITS_MAX = 6
 UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+_UNIT = re.compile(r"_(ns|us|ms|s)(_max|_min)?$")
 
 
 def configuration(labels: Labels) -> str:
     """The choices that make a column: all but the load."""
-    return " · ".join(value for name, value in labels.items() if name != LOAD) or "all"
+    return " · ".join(value for name, value in labels.items() if name != LOAD) or ALL
 
 
 def percent(mean: float) -> str:
     """One digit after the point, or as many as keep 99.97 from being 100.0 and 0.004 from being 0.0."""
+    if 0 < mean < 0.1:
+        return short(mean, 2)
     for digits in range(1, DIGITS_MAX):
         shown = f"{mean:.{digits}f}"
-        if mean in (0.0, 100.0) or float(shown) not in (0.0, 100.0):
+        if mean == 100.0 or float(shown) != 100.0:
             return shown
-    return (
-        f"< {10.0**-DIGITS_MAX:.{DIGITS_MAX}f}"
-        if mean < 50
-        else f"> {100 - 10.0**-DIGITS_MAX:.{DIGITS_MAX}f}"
-    )
+    return f"> {100 - 10.0**-DIGITS_MAX:.{DIGITS_MAX}f}"
+
+
+def printed(mean: float, ci: float) -> str:
+    """A number of a paper with the digits that it has there."""
+    exact = [format(Decimal(repr(each)), "f") for each in (mean, ci)]
+    return exact[0] if ci == 0.0 else " ± ".join(exact)
 
 
 def with_interval(mean: float, ci: float) -> str:
@@ -40,24 +49,23 @@ def with_interval(mean: float, ci: float) -> str:
         return "–"
     if not math.isfinite(ci) or ci == 0.0:
         return percent(mean)
-    return f"{percent(mean)} ± {short(ci) if ci < 0.1 else f'{ci:.1f}'}"
+    return f"{percent(mean)} ± {short(ci, 2) if ci < 0.1 else f'{ci:.1f}'}"
 
 
 def success(figure: Figure) -> str:
     return with_interval(figure.mean, figure.ci)
 
 
-def short(value: float) -> str:
-    """Three significant digits without an exponent; whole numbers from a hundred on, with separators."""
+def short(value: float, digits: int = 3) -> str:
+    """That many significant digits without an exponent; whole from there on, with separators."""
     if not math.isfinite(value):
         return "–"
     if value == 0:
         return "0"
-    digits = 2 - math.floor(math.log10(abs(value)))
-    if digits <= 0:
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    if places <= 0:
         return f"{value:,.0f}"
-    shown = f"{value:,.{min(digits, 9)}f}"
-    return shown.rstrip("0").rstrip(".") if float(value).is_integer() else shown
+    return f"{value:,.{places}f}".rstrip("0").rstrip(".")
 
 
 def measured(figure: Figure) -> str:
@@ -78,17 +86,27 @@ def seconds(value: float) -> str:
 
 
 def unit_of(name: str) -> str:
-    """The unit that the name of a measurement ends with, or nothing."""
-    return name.rpartition("_")[2] if name.rpartition("_")[2] in UNITS else ""
+    """The unit of time that the name of a measurement has at its end, or nothing."""
+    found = _UNIT.search(name)
+    return found[1] if found else ""
 
 
 def title_of(name: str) -> str:
-    """`suback_ms` is "suback (ms)"."""
+    """`subscribe_ms` is "subscribe (ms)", `late_ns_max` is "late max (ns)"."""
     unit = unit_of(name)
-    words = (name.removesuffix(f"_{unit}") if unit else name).replace("_", " ")
+    words = " ".join(_UNIT.sub(r"\2", name).split("_"))
     return f"{words} ({unit.replace('us', 'µs')})" if unit else words
 
 
 def once(items: list[str]) -> list[str]:
     """In order of first appearance."""
     return list(dict.fromkeys(items))
+
+
+def numeric_label(labels: Sequence[Labels]) -> str | None:
+    """The first setting besides the load that varies and is a number in every combination."""
+    for name in labels[0] if labels else ():
+        values = {each.get(name, "") for each in labels}
+        if name != LOAD and len(values) > 1 and all(value.replace(".", "", 1).isdigit() for value in values):
+            return name
+    return None

@@ -45,6 +45,7 @@ class Ours(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     at: list[str] = []
     topics: int | None = None
     category: str | None = None
+    name: str | None = None
     role: str | None = None
     against: list[str] | None = None
     by: Comparison = "ratio"
