@@ -23,14 +23,18 @@ from holdfast.lab.report.style import (
     Looks,
     canvas,
     label_ends,
+    logarithmic,
     looks,
     plain_numbers,
+    steps,
     thousands,
 )
 from holdfast.lab.report.text import ALL, LOAD, configuration, numeric_label, once, percent, short, title_of
 from holdfast.units import MS
 
 PANELS_ACROSS = 3
+TICKS_MAX = 10
+LEVEL_TICKS_MAX = 4
 MARKED_POINTS_MAX = 200
 VECTOR_POINTS_MAX = 4000
 LATENCY_MS_MIN = 1e-3
@@ -74,15 +78,10 @@ def _curves(rows: Sequence[CpuRow], thread: str | None) -> dict[str, list[Point]
 
 
 def _draw_curves(axes: Axes, curves: dict[str, list[Point]], style: Looks) -> None:
-    for index, (name, points) in enumerate(curves.items()):
+    for (name, points), step in zip(curves.items(), steps(len(curves)), strict=True):
         across, means = [x for x, _ in points], [figure.mean for _, figure in points]
         spread = [figure.ci if math.isfinite(figure.ci) else 0.0 for _, figure in points]
-        # Thinner and smaller one after the other, so that equal curves all show.
-        width = 1.3 + 0.8 * (len(curves) - 1 - index)
-        axes.errorbar(
-            across, means, yerr=spread, capsize=2, elinewidth=0.9, linewidth=width, markersize=3.5 + width,
-            **style[name],
-        )  # fmt: skip
+        axes.errorbar(across, means, yerr=spread, capsize=2, elinewidth=0.9, **step, **style[name])
     loads = sorted({x for points in curves.values() for x, _ in points})
     _load_axis(axes, loads)
 
@@ -90,11 +89,13 @@ def _draw_curves(axes: Axes, curves: dict[str, list[Point]], style: Looks) -> No
 def _load_axis(axes: Axes, loads: Sequence[float]) -> None:
     axes.set_xlabel("topics")
     if loads and loads[0] > 0 and loads[-1] / loads[0] > 20:
-        axes.set_xscale("log")
-    elif loads and len(loads) <= 6:
+        logarithmic(axes, "x", loads[0] / 1.2, loads[-1] * 1.2)
+    if len(loads) <= TICKS_MAX:
         axes.set_xticks(loads)
     thousands(axes.xaxis)
-    axes.tick_params(axis="x", labelrotation=20 if len(loads) > 4 else 0)
+    if len(loads) > LEVEL_TICKS_MAX:
+        for label in axes.get_xticklabels():
+            label.set(rotation=40, ha="right", rotation_mode="anchor", fontsize=8)
 
 
 def _name_curves(
@@ -153,7 +154,8 @@ def series_grid(series: Sequence[Series]) -> Drawing:
     size = (3.7, 1.75) if len(shown) > 1 else (9.5, 3.2)
     figure, axes = canvas(len(names), len(categories), size, sharex="col", sharey=True)
     style = looks(names)
-    axes[0][0].set_ylim(*_latency_bounds(shown.values()))
+    for place in (place for row in axes for place in row):
+        logarithmic(place, "y", *_latency_bounds(shown.values()))
     for down, name in enumerate(names):
         for across, category in enumerate(categories):
             place = axes[down][across]
@@ -184,8 +186,6 @@ def _has_fault(shown: dict[tuple[str, str], Series]) -> bool:
 
 
 def _draw_series(axes: Axes, series: Series, style: dict[str, Any]) -> None:
-    axes.set_yscale("log")
-    plain_numbers(axes.yaxis)
     # A lost message breaks the line.
     points = sorted([*series.points, *((x, math.nan) for x in series.lost)])
     few = len(points) <= MARKED_POINTS_MAX
@@ -238,14 +238,18 @@ def recovery_dots(rows: Sequence[RecoveryRow]) -> Drawing:
                 xerr=[[_below(row.peak_ms) for row in here], [_above(row.peak_ms) for row in here]],
                 linestyle="none", label=name, capsize=2, elinewidth=0.9, markersize=6, **style[name],
             )  # fmt: skip
-        place.set_xscale("log")
-        plain_numbers(place.xaxis)
+        logarithmic(place, "x", *_peak_bounds(rows))
         place.set_title(f"{load} topics" if load else "")
         place.set_xlabel("highest latency after the crash (ms), and its range over repetitions")
     axes[0][0].set_yticks(range(len(categories)), [f"category {each}" for each in categories])
     axes[0][0].set_ylim(len(categories) - 0.5, -0.5)
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper right", ncols=len(names))
     return figure
+
+
+def _peak_bounds(rows: Sequence[RecoveryRow]) -> tuple[float, float]:
+    low = min(row.peak_ms.low for row in rows)
+    return max(low, LATENCY_MS_MIN) / 1.5, max(row.peak_ms.high for row in rows) * 1.5
 
 
 def _below(figure: Figure) -> float:
@@ -311,7 +315,8 @@ def latency_chart(rows: Sequence[Row], over: str) -> Drawing:
         figure = Figure(mean=middle, ci=0.0, low=middle, high=middle)
         spot = (float(row.labels[over]), figure, row.latency_ns["p99"] / MS)
         rest = _without(row.labels, over)
-        curves.setdefault(row.category if rest == ALL else f"{rest}, {row.category}", []).append(spot)
+        name = f"category {row.category}" if rest == ALL else f"{rest}, category {row.category}"
+        curves.setdefault(name, []).append(spot)
     return _over_number(curves, over, "latency (ms): median, dotted p99")
 
 
@@ -323,10 +328,10 @@ def _over_number(curves: dict[str, list[Spot]], across: str, up: str) -> Drawing
     figure, axes = canvas(1, 1, (6.8, 3.4))
     place = axes[0][0]
     style = looks(list(curves))
-    for name, spots in curves.items():
+    for (name, spots), step in zip(curves.items(), steps(len(curves)), strict=True):
         xs, colour = [x for x, _, _ in spots], style[name]["color"]
         spread = [each.ci if math.isfinite(each.ci) else 0.0 for _, each, _ in spots]
-        place.errorbar(xs, [each.mean for _, each, _ in spots], yerr=spread, capsize=2, **style[name])
+        place.errorbar(xs, [each.mean for _, each, _ in spots], yerr=spread, capsize=2, **step, **style[name])
         place.plot(xs, [high for _, _, high in spots], color=colour, linestyle=":", linewidth=1.2)
     place.set_xticks(sorted({x for spots in curves.values() for x, _, _ in spots}))
     plain_numbers(place.xaxis)
@@ -364,11 +369,10 @@ def _by_setting(rows: Sequence[FigureRow]) -> Drawing:
     lowest = min((row.p50 for row in rows if row.p50 > 0), default=0.0)
     highest = max(row.max for row in rows)
     if lowest > 0 and highest / lowest > 100:
-        place.set_xscale("log")
-        place.set_xlim(lowest / 1.5, highest * 8)
+        logarithmic(place, "x", lowest / 1.5, highest * 8)
     else:
         place.set_xlim(0, highest * 1.35 or 1)
-    plain_numbers(place.xaxis)
+        plain_numbers(place.xaxis)
     place.set_yticks(range(len(names)), names)
     place.set_ylim(len(names) - 0.5, -0.5)
     place.grid(visible=False, axis="y")

@@ -74,7 +74,7 @@ def _facts(analysis: Analysis) -> str:
 
 
 def _check(analysis: Analysis) -> str:
-    tone = "trouble" if analysis.check or not analysis.rows else "fine"
+    tone = "trouble" if analysis.check else "fine" if analysis.rows else "plain"
     failed = ""
     if analysis.failed:
         failed = f'<p class="note trouble">{len(analysis.failed):,} of {analysis.trials:,} trials failed.</p>'

@@ -78,7 +78,7 @@ def _time(said: str | None) -> str | None:
 def check_text(analysis: Analysis) -> str:
     """Whether Spark says what the streaming verdict says."""
     if not analysis.rows:
-        return "Nothing was analysed, so there is nothing to check against the streaming verdict."
+        return "No messages were analysed, so there is nothing to check against the streaming verdict."
     if not analysis.check:
         return "Checked: the analysis on Spark and the streaming verdict on the same run are equal."
     return (
@@ -114,8 +114,7 @@ def _trouble(analysis: Analysis) -> list[Part]:
     found = []
     if analysis.failed:
         text = [
-            f"{len(analysis.failed):,} of {analysis.trials:,} trials failed. They count in nothing below, "
-            "and none is hidden."
+            f"{len(analysis.failed):,} of {analysis.trials:,} trials failed. They count in nothing below."
         ]
         found.append(Part("failed", "Trials that failed", text, [tables.failed_table(analysis)]))
     if dropped := analysis.experiment.get("dropped"):

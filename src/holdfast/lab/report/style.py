@@ -12,13 +12,13 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from holdfast.lab.report.published import plain
 from holdfast.lab.report.text import short
@@ -27,6 +27,7 @@ INK, GRID, PAPER, SOFT = "#1f2328", "#d9dee3", "#fffffe", "#6b7480"
 ALERT = "#cc3311"
 PAGE_COLOURS = {INK: "var(--ink)", GRID: "var(--line)", PAPER: "var(--paper)", SOFT: "var(--soft)"}
 DPI = 150
+LOG_SPARSE = 100
 
 # Colour and mark of each configuration.
 Looks = dict[str, dict[str, Any]]
@@ -75,13 +76,26 @@ def looks(configurations: Sequence[str]) -> Looks:
     return {each: {"color": _COLOURS[place], "marker": _MARKS[place]} for each, place in places.items()}
 
 
+def steps(count: int) -> list[dict[str, Any]]:
+    """Lines thinner and marks smaller one after the other, so that curves that are equal all show."""
+    return [{"linewidth": 1.3 + 0.6 * each, "markersize": 4.5 + each} for each in reversed(range(count))]
+
+
 def thousands(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
 def plain_numbers(axis: Any) -> None:
-    """Also on a logarithmic axis: 0.1, 10, 1,000."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+def logarithmic(axes: Axes, side: Literal["x", "y"], low: float, high: float) -> None:
+    """From low to high: 1, 10, 100, and 2 and 5 between them where there is room."""
+    axes.set(**{f"{side}scale": "log", f"{side}lim": (low, high)})
+    axis = axes.xaxis if side == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1,) if high / low > LOG_SPARSE else (1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    plain_numbers(axis)
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
@@ -91,14 +105,24 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
         fraction = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
         places.append((float(fraction[1]), float(fraction[0]), text, colour))
     height = axes.get_window_extent().height
-    gap = 12.0 / height if height else 0.08
-    floor = -1.0
-    for up, right, text, colour in sorted(places):
-        floor = max(up, floor + gap)
+    apart = _apart([up for up, _, _, _ in sorted(places)], 12.0 / height if height else 0.08)
+    for up, (_, right, text, colour) in zip(apart, sorted(places), strict=True):
         axes.annotate(
-            text, (right, floor), xytext=(6, 0), xycoords="axes fraction", textcoords="offset points",
+            text, (right, up), xytext=(6, 0), xycoords="axes fraction", textcoords="offset points",
             color=colour, va="center", fontsize=8.5, fontweight="bold", annotation_clip=False,
         )  # fmt: skip
+
+
+def _apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Rising heights, moved up until each is a gap above the one before, then down to stay in the panel."""
+    moved: list[float] = []
+    for each in heights:
+        moved.append(max(each, moved[-1] + gap) if moved else each)
+    ceiling = max(1.0, heights[-1] if heights else 1.0)
+    for index in range(len(moved) - 1, -1, -1):
+        moved[index] = min(moved[index], ceiling)
+        ceiling = moved[index] - gap
+    return moved
 
 
 def rendered(draw: Callable[[], Figure]) -> tuple[str, bytes]:

@@ -238,8 +238,8 @@ def knee_table(knees: Sequence[Knee], paper: Published | None) -> Table:
     most = paper.topics_max if paper else None
     names = [configuration(knee.labels) for knee in knees]
     columns = [Column("configuration"), Column("holds at (topics)"), Column("breaks at (topics)")]
-    columns += [Column(f"paper's largest ({most:,})", "times")] if most else []
-    columns += [*(Column(name, "times") for name in names), Column("what breaks", words=True)]
+    columns += [Column(f"the paper's largest ({most:,})", "times that of")] if most else []
+    columns += [*(Column(name, "times that of") for name in names), Column("what breaks", words=True)]
     lines = []
     for knee in knees:
         cells = [
