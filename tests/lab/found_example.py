@@ -196,7 +196,13 @@ def gaps() -> list[FigureRow]:
             count=30,
         )
         for system, value in (("holdfast", 12.0), ("mosquitto", 2400.0), ("nats", 900.0))
-    ]
+    ] + [
+        FigureRow(
+            labels={"system": system}, name="lost_acknowledged", mean=figure(lost), p50=lost, p99=lost,
+            max=lost, count=3,
+        )
+        for system, lost in (("holdfast", 0.0), ("mosquitto", 41.0))
+    ]  # fmt: skip
 
 
 def failed() -> list[FailedTrial]:

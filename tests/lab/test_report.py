@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
@@ -18,12 +21,14 @@ from holdfast.lab.report import published, reproducing
 from holdfast.lab.report.compare import ours
 from holdfast.lab.report.markdown import write_markdown
 from holdfast.lab.report.page import write_report
+from holdfast.lab.report.parts import part
 from holdfast.lab.report.published import Ours
 from holdfast.lab.report.results import as_json, from_json
 from holdfast.lab.report.style import looks
 from holdfast.lab.report.text import percent, printed, short, success, title_of, with_interval
 
 ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
 
 
 def tree(page: Path) -> ElementTree.Element:
@@ -145,7 +150,8 @@ def test_labels_are_text_and_nothing_else(tmp_path: Path) -> None:
     evil = '<script>alert("$x$ & \\frac")</script>|*_`'
     rows = [msgspec.structs.replace(row, labels={"configuration": evil}) for row in example.rows()[:6]]
     cpu = [msgspec.structs.replace(row, labels={"configuration": evil}) for row in example.cpu()[:2]]
-    analysis = Analysis(experiment={"name": evil, "title": evil}, rows=rows, cpu=cpu)
+    failed = [msgspec.structs.replace(example.failed()[0], error=evil)]
+    analysis = Analysis(experiment={"name": evil, "title": evil}, rows=rows, cpu=cpu, failed=failed)
     page = write_report(analysis, tmp_path)
     assert "<script" not in page.read_text()
     assert tree(page).findtext(".//h1") == evil
@@ -189,13 +195,18 @@ def test_the_same_analysis_gives_the_same_bytes(tmp_path: Path) -> None:
     [
         example.full(experiment={"name": "policies", "report": ["misses"]}),
         example.full(experiment={"name": "day", "report": ["series"]}, series=example.day()),
-        example.full(experiment={"name": "peers", "report": ["lost", "figures"]}, figures=example.gaps()),
+        example.full(experiment={"name": "peers", "report": ["peers", "figures"]}, figures=example.gaps()),
         example.full(experiment={"name": "backups", "report": ["latency"]}, rows=example.backups()),
     ],
     ids=lambda analysis: analysis.experiment["name"],
 )
 def test_every_kind_of_figure_can_be_drawn(analysis: Analysis, tmp_path: Path) -> None:
     assert list(tree(write_report(analysis, tmp_path)).iter("svg"))
+
+
+def test_what_a_crash_cost_each_system_is_one_line() -> None:
+    lines = part(example.full(figures=example.gaps()), "peers").items[0].blocks[0].rows
+    assert [cell.text for cell in lines[1]] == ["mosquitto", "–", "41", "–", "–", "2,400 ± 240", "4,800"]
 
 
 def test_a_configuration_has_the_same_colour_in_every_report() -> None:
@@ -229,7 +240,7 @@ def test_json_on_disk_gives_the_analysis_back(full_page: Path) -> None:
 def test_an_interval_that_is_not_known_survives_json() -> None:
     once = Figure(mean=80.0, ci=math.nan, low=80.0, high=80.0)
     analysis = example.full(rows=[example.row("FRAME", 1525, "0", once, once)])
-    document = msgspec.json.encode(as_json(analysis))
+    document = json.dumps(as_json(analysis), allow_nan=False)
     assert msgspec.json.decode(document)["rows"][0]["ci"]["loss_success"] is None
     assert math.isnan(from_json(document).rows[0].loss_success.ci)
 
@@ -317,6 +328,31 @@ def test_every_way_to_our_number_leads_to_one() -> None:
         wanted = {each.what: each.ours for each in paper.stated if each.ours}
         missing = [what for what, each in wanted.items() if ours(example.full(), each) is None]
         assert [what for what in missing if "FCFS- kept" not in what] == []
+
+
+@pytest.mark.skipif(not EXPERIMENTS.is_dir(), reason="the experiments are not in this tree")
+@pytest.mark.parametrize("name", published.names())
+def test_what_our_numbers_are_looked_up_by_is_in_the_experiment(name: str) -> None:
+    """A label that the experiment does not have would be a dash for ever."""
+    paper = published.published(name)
+    assert paper is not None
+    known = labels_of(tomllib.loads((EXPERIMENTS / f"{name}.toml").read_text()))
+    asked = {
+        label for each in paper.stated if each.ours for label in [*each.ours.at, *(each.ours.against or [])]
+    }
+    assert asked | set(paper.configurations) <= known
+
+
+def labels_of(experiment: dict[str, Any]) -> set[str]:
+    """Of everything that varies."""
+    found: set[str] = set()
+    for vary in experiment["vary"]:
+        found |= {choice["label"] for choice in vary.get("choice", [])}
+        found |= {str(each) for each in vary.get("labels") or vary.get("values", [])}
+        if "range" in vary and "labels" not in vary:
+            steps = vary["range"]
+            found |= {str(each) for each in range(steps["from"], steps["to"] + 1, steps.get("step", 1))}
+    return found
 
 
 # -- Markdown and the page that compares ---------------------------------------------------------------------

@@ -177,6 +177,15 @@ def _misses(analysis: Analysis, paper: Published | None) -> Part:
     return _part("misses", "Misses under overload", text, [plot, tables.misses_table(rows)] if rows else [])
 
 
+def _peers(analysis: Analysis, paper: Published | None) -> Part:
+    text = (
+        "A client of QoS 1 has lost what it was told had arrived. The gap of a topic is the longest time "
+        "in which nothing of it came."
+    )
+    table = tables.peers_table(analysis.figures)
+    return _part("peers", "The same crash, other brokers", text, [table] if table.blocks[0].rows else [])
+
+
 def _recovery(analysis: Analysis, paper: Published | None) -> Part:
     from holdfast.lab.report.figures import recovery_dots
 
@@ -237,6 +246,6 @@ def _figures(analysis: Analysis, paper: Published | None) -> Part:
 
 
 PARTS: dict[str, Callable[[Analysis, Published | None], Part]] = {
-    "knee": _knee, "misses": _misses, "stated": _stated, "recovery": _recovery, "series": _series,
-    "figures": _figures, "loss": _loss, "latency": _latency, "lost": _lost, "cpu": _cpu,
+    "knee": _knee, "misses": _misses, "peers": _peers, "stated": _stated, "recovery": _recovery,
+    "series": _series, "figures": _figures, "loss": _loss, "latency": _latency, "lost": _lost, "cpu": _cpu,
 }  # fmt: skip

@@ -31,6 +31,7 @@ from holdfast.lab.report.text import (
 from holdfast.units import MS
 
 NOTHING = Cell("–")
+GAP = "gap_ms"
 # Deadline, loss tolerance, category.
 Line = tuple[int, int, str]
 CAPTIONS = {
@@ -271,6 +272,35 @@ def _figure_line(row: FigureRow) -> list[Cell]:
 
 def _spelled(labels: Labels) -> str:
     return ", ".join(f"{name} {value}" for name, value in labels.items()) or ALL
+
+
+# Of the figures of a crash under ordinary clients: column -> name, and which of its numbers.
+PEERS = {
+    "messages": ("counted", "mean"),
+    "lost though acknowledged": ("lost_acknowledged", "mean"),
+    "lost, never acknowledged": ("lost_unacknowledged", "mean"),
+    "arrived twice": ("duplicate_arrivals", "mean"),
+    "gap, mean (ms)": (GAP, "mean"),
+    "gap, max (ms)": (GAP, "max"),
+}
+
+
+def peers_table(rows: Sequence[FigureRow]) -> Table:
+    """What a crash cost an ordinary client of each system."""
+    here = {(configuration(row.labels), row.name): row for row in rows}
+    lines = []
+    for each in once([configuration(row.labels) for row in rows if row.name == GAP]):
+        cells = [_peer_cell(here.get((each, name)), value) for name, value in PEERS.values()]
+        lines.append([Cell(each, "label"), *cells])
+    columns = [Column("system"), *map(Column, PEERS)]
+    return Table("What the crash cost, mean of a repetition", columns, [Block("", lines)])
+
+
+def _peer_cell(row: FigureRow | None, value: str) -> Cell:
+    if row is None:
+        return NOTHING
+    shown = measured(row.mean) if value == "mean" else short(row.max)
+    return Cell(shown, "some" if row.name == "lost_acknowledged" and row.mean.mean > 0 else "")
 
 
 def stated_table(analysis: Analysis, paper: Published) -> Table:
