@@ -207,6 +207,7 @@ def test_every_kind_of_figure_can_be_drawn(analysis: Analysis, tmp_path: Path) -
 def test_what_a_crash_cost_each_system_is_one_line() -> None:
     lines = part(example.full(figures=example.gaps()), "peers").items[0].blocks[0].rows
     assert [cell.text for cell in lines[1]] == ["mosquitto", "–", "41", "–", "–", "2,400 ± 240", "4,800"]
+    assert part(example.full(figures=example.depths()), "peers").items == []
 
 
 def test_a_configuration_has_the_same_colour_in_every_report() -> None:

@@ -179,8 +179,8 @@ def _misses(analysis: Analysis, paper: Published | None) -> Part:
 
 def _peers(analysis: Analysis, paper: Published | None) -> Part:
     text = (
-        "A client of QoS 1 has lost what it was told had arrived. The gap of a topic is the longest time "
-        "in which nothing of it came."
+        "The broker answers for what it acknowledged; the rest the client knows it must send again. The gap "
+        "of a topic is the longest time in which nothing of it came."
     )
     table = tables.peers_table(analysis.figures)
     return _part("peers", "The same crash, other brokers", text, [table] if table.blocks[0].rows else [])
