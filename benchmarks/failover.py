@@ -20,10 +20,11 @@ import uvloop
 from holdfast import connect
 from holdfast.contract.file import load_contracts
 from holdfast.contract.model import Contract
+from holdfast.lab.ahead import go_ahead
+from holdfast.lab.group import Group, Settings, ask_view, running_group
 from holdfast.mqtt.conventions import ViewNote
 
-from .ahead import go_ahead
-from .group import FRAME, Group, Settings, ask_view, running_group
+from .contracts import FRAME
 from .latency import run_in_real_time
 from .measure import Cue, alone, aside
 from .mix import BODY, STOP_POLL_S, watch_redirects

@@ -11,11 +11,12 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
+from holdfast.lab.group import LOOPBACK, Group, Settings, running_group
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import DEPTH_PROPERTY
 from holdfast.mqtt.packets import Connack, Connect, Packet, Properties, Suback, Subscribe, Subscription
 
-from .group import FRAME, LOOPBACK, Group, Settings, running_group
+from .contracts import FRAME
 from .latency import run_in_real_time
 from .measure import alone, spread
 from .report import Outcome, Table, Verdict

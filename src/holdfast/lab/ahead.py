@@ -23,4 +23,4 @@ def go_ahead() -> bool:
     if number is None:
         return False
     attributes = struct.pack("=IIQiIQQQ", 48, os.SCHED_OTHER, 0, NICENESS, 0, SLICE_NS, 0, 0)
-    return ctypes.CDLL(None, use_errno=True).syscall(number, 0, attributes, 0) == 0
+    return bool(ctypes.CDLL(None, use_errno=True).syscall(number, 0, attributes, 0) == 0)

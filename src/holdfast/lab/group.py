@@ -24,23 +24,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.errors import Unavailable
+from holdfast.lab.ahead import go_ahead
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY, ViewNote, find_view
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties
 
-from .ahead import go_ahead
-from .brokers import NotStarted
-
-FRAME = Path(__file__).parents[1] / "examples" / "frame.toml"
 LOOPBACK = "127.0.0.1"
 START_S_MAX = 20.0
 STATE_S_MAX = 20.0
 PROBE_S_MAX = 2.0
 POLL_S = 0.01
-
-
-class NotReached(Exception):
-    """A group did not come to the state that was awaited; the text carries what its members last said."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -102,7 +96,7 @@ class Relay:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise NotStarted("the relay ended")
+            raise Unavailable("the relay ended")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -198,13 +192,13 @@ class Group:
     def _listens(member: Member, out: Path) -> bool:
         assert member.process is not None
         if member.process.poll() is not None:
-            raise NotStarted(f"{member.name} ended with {member.process.returncode}: {member.log[-2000:]}")
+            raise Unavailable(f"{member.name} ended with {member.process.returncode}: {member.log[-2000:]}")
         return "listening on" in out.read_text()
 
     def _write_group(self, name: str) -> None:
         settings = self.settings
         text = (
-            f'name = "bench"\nheartbeat = "{settings.heartbeat}"\nsilence = "{settings.silence}"\n'
+            f'name = "lab"\nheartbeat = "{settings.heartbeat}"\nsilence = "{settings.silence}"\n'
             f'join_wait = "{settings.join_wait}"\ndepth = {settings.depth}\n'
         )
         for other in self.members.values():
@@ -274,7 +268,7 @@ class Group:
         give_up = time.monotonic() + seconds
         while not reached():
             if time.monotonic() > give_up:
-                raise NotReached(f"{what}: not within {seconds:g} s\n{self.last_words()}")
+                raise Unavailable(f"{what}: not within {seconds:g} s\n{self.last_words()}")
             time.sleep(POLL_S)
 
     def last_words(self) -> str:
@@ -292,10 +286,10 @@ class Group:
 
 @contextmanager
 def running_group(
-    size: int = 2, contracts: Path = FRAME, settings: Settings | None = None, *, started: bool = True
+    size: int, contracts: Path, settings: Settings | None = None, *, started: bool = True
 ) -> Iterator[Group]:
     """A group that is up and protected, unless the members are to be started one by one."""
-    with tempfile.TemporaryDirectory(prefix="bench-group-") as place:
+    with tempfile.TemporaryDirectory(prefix="holdfast-group-") as place:
         group = Group(Path(place), size, contracts, settings or Settings())
         try:
             if started:
