@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import connect
 from holdfast.errors import Unavailable
 from holdfast.lab.ordinary import BODY, OrdinaryClient, publication_head
 from holdfast.lab.systems import MQTT_311, Servers, mosquitto_pair, nats_servers, running_servers
@@ -135,6 +136,10 @@ class Ends:
                 await asyncio.sleep(0.01)
 
 
+def name_at(servers: Servers, address: str) -> str:
+    return dict(zip(servers.addresses, servers.members, strict=True)).get(address, "")
+
+
 async def crash(servers: Servers) -> None:
     """Fifty messages before it, fifty to a server that takes nothing any more, and one after it."""
     ends = Ends(servers)
@@ -201,6 +206,32 @@ def test_an_ordinary_client_bounds_what_waits(tmp_path: Path) -> None:
         servers.signal("a", signal.SIGCONT)
         assert await client.settled(ARRIVE_S_MAX)
         await client.close()
+
+    with running_servers(mosquitto_pair(tmp_path)) as servers:
+        asyncio.run(work(servers))
+
+
+def test_our_client_is_an_ordinary_client_of_a_foreign_pair(tmp_path: Path) -> None:
+    """It goes to the next address, subscribes again, and sends again what was not acknowledged."""
+
+    async def work(servers: Servers) -> None:
+        async with (
+            await connect(*servers.addresses, client_id="publisher") as publisher,
+            await connect(*servers.addresses, client_id="subscriber") as subscriber,
+        ):
+            await subscriber.subscribe("plant/#", qos=1)
+            first = name_at(servers, publisher.address)
+            servers.signal(first, signal.SIGSTOP)
+            under_way = asyncio.create_task(publisher.publish("plant/x", b"1", qos=1))
+            await asyncio.sleep(0.1)
+            servers.kill(first)
+            async with asyncio.timeout(ARRIVE_S_MAX):
+                await under_way
+                while name_at(servers, subscriber.address) in ("", first):
+                    await asyncio.sleep(0.01)
+                await publisher.publish("plant/x", b"2", qos=1)
+                while (await anext(subscriber)).payload != b"2":
+                    pass
 
     with running_servers(mosquitto_pair(tmp_path)) as servers:
         asyncio.run(work(servers))
