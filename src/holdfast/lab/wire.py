@@ -45,23 +45,41 @@ class Wire:
         clean: bool = True,
         answer_s_max: float = ANSWER_S_MAX,
     ) -> None:
+        self._open(port, client_id, version, clean, answer_s_max)
+        try:
+            self.session_present = self.admitted().session_present
+        except BaseException:
+            self.sock.close()
+            raise
+
+    @classmethod
+    def opening(cls, port: int, client_id: str) -> Self:
+        """CONNECT is sent; `admitted` waits for its answer."""
+        wire = cls.__new__(cls)
+        wire._open(port, client_id, 5, True, ANSWER_S_MAX)
+        return wire
+
+    def _open(self, port: int, client_id: str, version: int, clean: bool, answer_s_max: float) -> None:
         self.version = version
+        self.session_present = False
         self._packet_id = 0
         self._buffer = bytearray()
         try:
             self.sock = socket.create_connection((LOOPBACK, port), timeout=answer_s_max)
         except OSError as error:
             raise Unavailable(f"nobody listens on port {port}: {error}") from error
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            hello = Connect(client_id=client_id, version=version, clean_start=clean)
-            answer = self.ask(hello, Connack)
-            if answer.reason:
-                raise Unavailable(f"the broker at port {port} refused {client_id}: reason {answer.reason}")
-        except BaseException:
+            self.send(Connect(client_id=client_id, version=version, clean_start=clean))
+        except Unavailable:
             self.sock.close()
             raise
-        self.session_present = answer.session_present
+
+    def admitted(self) -> Connack:
+        answer = self.expect(Connack)
+        if answer.reason:
+            raise Unavailable(f"the broker refused us: reason {answer.reason}")
+        return answer
 
     def __enter__(self) -> Self:
         return self
