@@ -17,10 +17,12 @@ SLICE_NS = 100_000
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 
 
-def go_ahead() -> bool:
-    """For this process and those it starts; False where the kernel or the user's rights do not allow it."""
+def go_ahead(thread: int = 0) -> bool:
+    """For this process, or that thread, and those it starts.
+
+    False where the kernel or the user's rights do not allow it."""
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None:
         return False
     attributes = struct.pack("=IIQiIQQQ", 48, os.SCHED_OTHER, 0, NICENESS, 0, SLICE_NS, 0, 0)
-    return bool(ctypes.CDLL(None, use_errno=True).syscall(number, 0, attributes, 0) == 0)
+    return bool(ctypes.CDLL(None, use_errno=True).syscall(number, thread, attributes, 0) == 0)

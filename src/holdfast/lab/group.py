@@ -4,6 +4,7 @@ Laws:
 - whatever was started here is gone when its `with` block ends, whatever happened in it
 - a state is awaited, never assumed after a delay, and every wait has an end
 - what a member said in all its lives is kept
+- Ctrl-C at a terminal is for whoever started the group, which then ends it; it does not reach the members
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from holdfast.lab.ahead import go_ahead
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY, ViewNote, find_view
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties
+from holdfast.runtime.tether import tethered
 
 LOOPBACK = "127.0.0.1"
 START_S_MAX = 20.0
@@ -79,6 +81,7 @@ class Relay:
                 *(sys.executable, "-m", "holdfast.runtime.relay"),
                 json.dumps({"target": f"{LOOPBACK}:{target_port}"}),
             ],
+            start_new_session=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -174,17 +177,18 @@ class Group:
         options = {
             "listen": [[LOOPBACK, member.port]],
             "contracts": str(self.contracts[name]),
-            "group": str(self.folder / f"{name}.toml"),
-            "member": name,
             **self.settings.options,
         }
+        if len(self.members) > 1:
+            options |= {"group": str(self.folder / f"{name}.toml"), "member": name}
         with out.open("wb") as stdout, (self.folder / f"{name}.err").open("ab") as stderr:
             member.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.runtime.serve", json.dumps(options)],
+                tethered([sys.executable, "-m", "holdfast.runtime.serve", json.dumps(options)]),
                 preexec_fn=go_ahead if self.settings.ahead else None,
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
+                start_new_session=True,
             )
         self.await_state(lambda: self._listens(member, out), f"{name} listening", START_S_MAX)
 
