@@ -23,7 +23,8 @@ MEMBERS_MAX = 4
 PROCESSES_MAX = 64
 
 System = Literal["holdfast", "mosquitto", "nats"]
-Scenario = Literal["flow", "subscribe"]
+Scenario = Literal["flow", "subscribe", "failover"]
+ClientKind = Literal["holdfast", "ordinary"]
 Role = Literal["primary", "backup", "publishers", "subscribers"]
 Priority = Literal["normal", "ahead", "realtime"]
 FaultKind = Literal["none", "kill", "stop", "cut"]
@@ -55,8 +56,11 @@ class Brokers(Checked, frozen=True, kw_only=True):
 
 
 class Load(Checked, frozen=True, kw_only=True):
-    """The processes that publish and subscribe, and how."""
+    """The processes that publish and subscribe, and how.
 
+    `ordinary` clients speak MQTT 3.1.1, QoS 1 both ways, to one broker at a time; Holdfast's speak MQTT 5."""
+
+    client: ClientKind = "holdfast"
     publishers: Annotated[int, whole(1, PROCESSES_MAX, 1)] = 1
     subscribers: Annotated[int, whole(1, PROCESSES_MAX, 1)] = 1
     payload_bytes: Annotated[int, whole(16, 2**20, 16)] = 16
@@ -127,6 +131,12 @@ class Plan(Checked, frozen=True, kw_only=True):
     def relations(self) -> Iterator[Problem]:
         if self.fault.kind != "none" and self.fault.at_ns >= self.measure_ns:
             yield Problem("fault.at", "the fault comes after measuring has ended: lower it, or raise measure")
+        if self.brokers.system == "nats" and self.load.client != "ordinary":
+            yield Problem("load.client", 'nats-server speaks MQTT 3.1.1 alone: set it to "ordinary"')
+        if self.load.client == "ordinary" and (self.load.publish_qos, self.load.subscribe_qos) != (1, 1):
+            yield Problem(
+                "load", "ordinary clients use QoS 1 both ways: set publish_qos and subscribe_qos to 1"
+            )
 
 
 class Choice(Checked, frozen=True, kw_only=True):
