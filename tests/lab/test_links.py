@@ -84,7 +84,7 @@ def test_noise_is_of_the_seed() -> None:
 
 def test_a_destination_without_a_link_is_reached_directly() -> None:
     links = SteeredLinks([], [1883], MEASURE_NS, 1)
-    assert links.addresses("edge", ["127.0.0.1:1883"]) == ["127.0.0.1:1883"]
+    assert links.addresses("edge", ("127.0.0.1:1883",)) == ("127.0.0.1:1883",)
     assert links.figures() == {}
 
 

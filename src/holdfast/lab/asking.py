@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import selectors
 import socket
 import sys
@@ -143,6 +144,8 @@ class Asker:
 
     def _push(self) -> list[float]:
         topic = self._asking.topic
+        # A publisher of its own, so that no broker takes its messages for earlier ones.
+        author = f"push-{secrets.token_hex(4)}"
         part = Part(self._asking.part_ns)
         port = self._asking.port
         with Wire(port, "push-subscriber") as subscriber, Wire(port, "push-publisher") as publisher:
@@ -151,7 +154,7 @@ class Asker:
             while not part.over:
                 time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
                 sequence += 1
-                stamp = format_stamp(time.time_ns(), sequence, "push")
+                stamp = format_stamp(time.time_ns(), sequence, author)
                 packet = encode(Publish(topic, b"0123456789abcdef", properties=Properties(user=[stamp])), 5)
                 begin_ns = time.monotonic_ns()
                 publisher.send_bytes(packet)

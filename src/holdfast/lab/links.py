@@ -62,9 +62,9 @@ class SteeredLink:
             raise
 
     @property
-    def addresses(self) -> list[str]:
+    def addresses(self) -> tuple[str, ...]:
         """Where the subscribers of this destination connect, in the order of the brokers' ports."""
-        return [f"{LOOPBACK}:{relay.port}" for relay in self._relays]
+        return tuple(f"{LOOPBACK}:{relay.port}" for relay in self._relays)
 
     def begin(self, begin_ns: int) -> None:
         """Measuring begins at that time of the wall clock."""
@@ -117,7 +117,7 @@ class SteeredLinks:
             self.close()
             raise
 
-    def addresses(self, destination: str, direct: list[str]) -> list[str]:
+    def addresses(self, destination: str, direct: tuple[str, ...]) -> tuple[str, ...]:
         """What a subscriber of that destination is told: its relays, or the brokers themselves."""
         link = self._links.get(destination)
         return direct if link is None else link.addresses

@@ -15,7 +15,7 @@ import asyncio
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from holdfast.errors import Unavailable
@@ -54,7 +54,7 @@ class OrdinaryClient(asyncio.Protocol):
 
     def __init__(
         self,
-        addresses: list[str],
+        addresses: Sequence[str],
         client_id: str,
         *,
         filters: tuple[str, ...] = (),

@@ -14,25 +14,33 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.errors import ConfigError, Problem, Unavailable
+from holdfast.lab.brokers import HoldfastBrokers
 from holdfast.lab.group import LOOPBACK, POLL_S, START_S_MAX, free_ports
-from holdfast.lab.model import Brokers
+from holdfast.lab.model import Plan
+from holdfast.lab.system import System
 from holdfast.lab.wire import Wire
+from holdfast.runtime.tether import tethered
 
 IN_FLIGHT_MAX = 1_000
 """QoS 1 messages that a server lets wait for a subscriber's acknowledgement."""
 QUEUED_MAX = 1_000_000
+ROLES = ("primary", "backup", "backup 2", "backup 3")
 READY_S_MAX = 30.0
 ROUND_S_MAX = 1.0
 MQTT_311 = 4
 READY_TOPIC = "lab/ready"
 PATHS = f"{os.environ.get('PATH', '')}:/usr/sbin"
+
+SomeSystem = TypeVar("SomeSystem", bound=System)
 
 MOSQUITTO = """\
 user {user}
@@ -80,7 +88,6 @@ cluster {{ name: lab, listen: "127.0.0.1:{cluster_port}", routes: [{routes}] }}
 class Server:
     """One process of a system: where it listens, how it is started, and the process while there is one."""
 
-    name: str
     port: int
     command: list[str]
     folder: Path
@@ -88,7 +95,7 @@ class Server:
 
     @property
     def running(self) -> subprocess.Popen[bytes]:
-        assert self.process is not None, f"{self.name} does not run"
+        assert self.process is not None, f"the server in {self.folder} does not run"
         return self.process
 
     @property
@@ -96,10 +103,14 @@ class Server:
         path = self.folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def start(self, before: Callable[[], object] | None = None) -> None:
+    def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, preexec_fn=before, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                tethered(self.command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def end(self) -> None:
@@ -111,45 +122,66 @@ class Server:
 
 
 class Servers:
-    """All servers of one system; clients use the first address, and the others when it is lost."""
+    """A system of such servers; see `system.System`. Clients use the first, the others when it is lost."""
 
-    def __init__(self, servers: list[Server]) -> None:
-        self.members = {server.name: server for server in servers}
-
-    @property
-    def addresses(self) -> list[str]:
-        return [f"{LOOPBACK}:{server.port}" for server in self.members.values()]
-
-    @property
-    def primary(self) -> str:
-        """Whom clients use while nothing is lost."""
-        return next(iter(self.members))
+    def __init__(self, make: Callable[[Path], list[Server]]) -> None:
+        self._place = tempfile.TemporaryDirectory(prefix="holdfast-peers-")
+        try:
+            self.members = dict(zip(ROLES, make(Path(self._place.name)), strict=False))
+        except BaseException:
+            self._place.cleanup()
+            raise
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(f"{LOOPBACK}:{server.port}" for server in self.members.values())
+
     def pids(self) -> dict[str, int]:
-        return {name: each.running.pid for name, each in self.members.items() if each.process is not None}
+        return {role: each.running.pid for role, each in self.members.items() if each.process is not None}
 
-    def start(self, name: str, before: Callable[[], object] | None = None) -> None:
-        """Waits until it listens. `before` is called in the new process before it becomes the server."""
-        server = self.members[name]
-        server.start(before)
-        self._await(lambda: _listens(server.port), f"{name} listened on port {server.port}", START_S_MAX)
+    def start(self) -> None:
+        for role in self.members:
+            self.start_again(role)
 
-    def kill(self, name: str) -> int:
-        """SIGKILL; returns the time, by the wall clock, at which it was sent."""
-        server = self.members[name]
-        assert server.process is not None, f"{name} does not run"
+    def start_again(self, role: str) -> None:
+        """With what it has on its disk; returns when it listens."""
+        server = self.members[role]
+        server.start()
+        self._await(lambda: _listens(server.port), f"the {role} listens on port {server.port}", START_S_MAX)
+
+    def kill(self, role: str) -> int:
+        server = self.members[role]
+        assert server.process is not None, f"the {role} does not run"
         at_ns = time.time_ns()
         server.end()
         return at_ns
 
-    def signal(self, name: str, number: signal.Signals) -> int:
+    def stop(self, role: str) -> int:
         at_ns = time.time_ns()
-        self.members[name].running.send_signal(number)
+        self.members[role].running.send_signal(signal.SIGSTOP)
         return at_ns
 
+    def go_on(self, role: str) -> None:
+        self.members[role].running.send_signal(signal.SIGCONT)
+
+    def cut(self) -> int:
+        raise ConfigError(
+            "lab",
+            [Problem("fault.kind", "only the links between Holdfast's brokers can be cut: kill or stop")],
+        )
+
+    def heal(self) -> None:
+        """Nothing was cut."""
+
+    def redispatched(self) -> int | None:
+        """They do not say."""
+        return None
+
+    def last_words(self) -> str:
+        return "\n".join(f"-- {role}\n{each.log[-1000:]}" for role, each in self.members.items())
+
     def await_ready(self, seconds: float = READY_S_MAX) -> None:
-        self._await(self._carries, f"{', '.join(self.members)} carried a message", seconds)
+        self._await(self._carries, "a message from each server comes out of every one", seconds)
 
     def _await(self, reached: Callable[[], bool], what: str, seconds: float) -> None:
         give_up = time.monotonic() + seconds
@@ -158,8 +190,8 @@ class Servers:
                 each for each in self.members.values() if each.process and each.process.poll() is not None
             ]
             if ended or time.monotonic() > give_up:
-                logs = "\n".join(f"-- {each.name}\n{each.log[-1000:]}" for each in self.members.values())
-                raise Unavailable(f"not before it ended, or within {seconds:g} s: {what}\n{logs}")
+                why = "a server ended" if ended else f"not within {seconds:g} s"
+                raise Unavailable(f"{what}: {why}\n{self.last_words()}")
             time.sleep(POLL_S)
 
     def _carries(self) -> bool:
@@ -183,11 +215,12 @@ class Servers:
 
     @staticmethod
     def _probe(server: Server, what: str) -> Wire:
-        return Wire(server.port, f"ready-{what}-{server.name}", version=MQTT_311, answer_s_max=ROUND_S_MAX)
+        return Wire(server.port, f"ready-{what}-{server.port}", version=MQTT_311, answer_s_max=ROUND_S_MAX)
 
     def close(self) -> None:
         for server in self.members.values():
             server.end()
+        self._place.cleanup()
 
 
 def _listens(port: int) -> bool:
@@ -208,75 +241,80 @@ def program(name: str) -> str:
     return found
 
 
-def mosquitto_pair(folder: Path) -> Servers:
+def mosquitto_pair() -> Servers:
     """Two servers, each with its sessions on disk; the second has a bridge to the first."""
     path = program("mosquitto")
-    ports = free_ports(2)
-    servers = []
-    for name, port, other in (("a", ports[0], None), ("b", ports[1], ports[0])):
-        place = _place(folder, name)
-        conf = MOSQUITTO.format(
-            user=pwd.getpwuid(os.geteuid()).pw_name,
-            port=port,
-            data=place,
-            in_flight_max=IN_FLIGHT_MAX,
-            queued_max=QUEUED_MAX,
-        )
-        conf += "" if other is None else BRIDGE.format(other=other)
-        servers.append(Server(name, port, [path, "-c", str(_write(place, conf))], place))
-    return Servers(servers)
+
+    def make(folder: Path) -> list[Server]:
+        ports = free_ports(2)
+        servers = []
+        for name, port, bridge in (("a", ports[0], ""), ("b", ports[1], BRIDGE.format(other=ports[0]))):
+            place = folder / name
+            conf = MOSQUITTO.format(
+                user=pwd.getpwuid(os.geteuid()).pw_name,
+                port=port,
+                data=place,
+                in_flight_max=IN_FLIGHT_MAX,
+                queued_max=QUEUED_MAX,
+            )
+            servers.append(Server(port, [path, "-c", _written(place, conf + bridge)], place))
+        return servers
+
+    return Servers(make)
 
 
-def nats_servers(folder: Path, count: int, replicas: int) -> Servers:
+def nats_servers(count: int, replicas: int) -> Servers:
     """MQTT over JetStream: one server, or a cluster that keeps every stream in so many servers."""
     path = program("nats-server")
-    ports = free_ports(3 * count)
-    mqtt, clients, cluster = ports[:count], ports[count : 2 * count], ports[2 * count :]
-    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in cluster)
-    servers = []
-    for number, name in enumerate("abcde"[:count]):
-        place = _place(folder, name)
-        conf = NATS.format(
-            name=name,
-            client_port=clients[number],
-            port=mqtt[number],
-            data=place,
-            in_flight_max=IN_FLIGHT_MAX,
-            replicas=replicas,
-        )
-        if count > 1:
-            conf += CLUSTER.format(cluster_port=cluster[number], routes=routes)
-        servers.append(Server(name, mqtt[number], [path, "-c", str(_write(place, conf))], place))
-    return Servers(servers)
+
+    def make(folder: Path) -> list[Server]:
+        ports = free_ports(3 * count)
+        mqtt, clients, cluster = ports[:count], ports[count : 2 * count], ports[2 * count :]
+        routes = ", ".join(f'"nats://{LOOPBACK}:{port}"' for port in cluster)
+        servers = []
+        for number, port in enumerate(mqtt):
+            place = folder / f"server-{number}"
+            conf = NATS.format(
+                name=place.name,
+                client_port=clients[number],
+                port=port,
+                data=place,
+                in_flight_max=IN_FLIGHT_MAX,
+                replicas=replicas,
+            )
+            if count > 1:
+                conf += CLUSTER.format(cluster_port=cluster[number], routes=routes)
+            servers.append(Server(port, [path, "-c", _written(place, conf)], place))
+        return servers
+
+    return Servers(make)
 
 
-def _place(folder: Path, name: str) -> Path:
-    place = folder / name
-    place.mkdir(parents=True, exist_ok=True)
-    return place
-
-
-def _write(place: Path, conf: str) -> Path:
+def _written(place: Path, conf: str) -> str:
+    place.mkdir()
     path = place / "conf"
     path.write_text(conf)
-    return path
+    return str(path)
 
 
-def servers_of(brokers: Brokers, folder: Path) -> Servers:
-    """The foreign system that a plan asks for, not started."""
-    if brokers.system == "mosquitto":
-        return mosquitto_pair(folder)
-    assert brokers.system == "nats", f"{brokers.system} is not a foreign system"
-    return nats_servers(folder, brokers.count, brokers.replicas)
+def system_of(plan: Plan) -> System:
+    """The brokers that a plan asks for, not started."""
+    brokers = plan.brokers
+    match brokers.system:
+        case "holdfast":
+            return HoldfastBrokers(plan)
+        case "mosquitto":
+            return mosquitto_pair()
+        case "nats":
+            return nats_servers(brokers.count, brokers.replicas)
 
 
 @contextmanager
-def running_servers(servers: Servers) -> Iterator[Servers]:
+def running(system: SomeSystem) -> Iterator[SomeSystem]:
     """Started and ready, for the length of a `with` block."""
     try:
-        for name in servers.members:
-            servers.start(name)
-        servers.await_ready()
-        yield servers
+        system.start()
+        system.await_ready()
+        yield system
     finally:
-        servers.close()
+        system.close()
