@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import connect
 from holdfast.errors import Unavailable
-from holdfast.lab.ordinary import BODY, OrdinaryClient, publication_head
+from holdfast.lab.load.ordinary import BODY, OrdinaryClient, publication_head
 from holdfast.lab.systems import MQTT_311, Servers, mosquitto_pair, nats_servers, running
 from holdfast.lab.wire import Wire
 

@@ -12,12 +12,14 @@ import asyncio
 import gc
 import os
 import sys
+from typing import TypeAlias
 
 import msgspec
 import uvloop
 
 from holdfast.errors import HoldfastError
 from holdfast.lab.load.jobs import Answer, Command, Job, PublishJob
+from holdfast.lab.load.peering import OrdinaryPublishing, OrdinarySubscribing
 from holdfast.lab.load.publishing import Publishing
 from holdfast.lab.load.subscribing import Subscribing
 from holdfast.runtime.serve import raise_file_limit
@@ -26,13 +28,15 @@ SPILL_S = 1.0
 LINE_BYTES_MAX = 2**30
 FILES_MAX = 8192
 
+Worker: TypeAlias = Publishing | Subscribing | OrdinaryPublishing | OrdinarySubscribing
+
 
 async def work() -> None:
     reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     job = msgspec.json.decode(await reader.readline(), type=Job)
-    worker = Publishing(job) if isinstance(job, PublishJob) else Subscribing(job)
+    worker = worker_of(job)
     await worker.connect()
     gc.collect()
     gc.freeze()
@@ -44,20 +48,26 @@ async def work() -> None:
     spilling.cancel()
 
 
-async def spill(worker: Publishing | Subscribing) -> None:
+def worker_of(job: Job) -> Worker:
+    if isinstance(job, PublishJob):
+        return OrdinaryPublishing(job) if job.ordinary else Publishing(job)
+    return OrdinarySubscribing(job) if job.ordinary else Subscribing(job)
+
+
+async def spill(worker: Worker) -> None:
     while True:
         await asyncio.sleep(SPILL_S)
         await worker.spill()
 
 
-async def obey(worker: Publishing | Subscribing, command: Command) -> Answer:
+async def obey(worker: Worker, command: Command) -> Answer:
     match worker, command.do:
-        case Publishing(), "go":
+        case Publishing() | OrdinaryPublishing(), "go":
             worker.begin()
             return Answer("going")
-        case Publishing(), "stop":
+        case Publishing() | OrdinaryPublishing(), "stop":
             return Answer("stopped", published=await worker.stop())
-        case Subscribing(), "drain":
+        case Subscribing() | OrdinarySubscribing(), "drain":
             return Answer("drained", subscribed=await worker.drain(command.quiet_s, command.s_max))
         case _, "write":
             await worker.write()

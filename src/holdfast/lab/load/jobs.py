@@ -57,6 +57,7 @@ class PublishJob(Struct, frozen=True, tag="publish"):
     shares: tuple[Share, ...]
     payload_bytes: int
     qos: int
+    ordinary: bool = False
 
 
 class Wish(Struct, frozen=True):
@@ -73,6 +74,7 @@ class SubscribeJob(Struct, frozen=True, tag="subscribe"):
     wishes: tuple[Wish, ...]
     qos: int
     depth: int | None = None
+    ordinary: bool = False
 
 
 Job = PublishJob | SubscribeJob

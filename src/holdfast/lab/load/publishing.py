@@ -50,7 +50,7 @@ class Sender:
 class Schedule:
     """Publishes for all senders, from `begin` to `end`."""
 
-    def __init__(self, senders: list[Sender], sent: Sent) -> None:
+    def __init__(self, senders: Sequence[AnySender], sent: Sent) -> None:
         self.skipped = 0
         self.late_ns_max = 0
         self._senders, self._sent = senders, sent

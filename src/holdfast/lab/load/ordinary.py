@@ -67,7 +67,7 @@ class OrdinaryClient(asyncio.Protocol):
         self.moves_ns: list[int] = []
         self.unsent = 0
         self._addresses = [_parse(each) for each in addresses]
-        self._client_id = client_id
+        self.client_id = client_id
         self._filters = filters
         self._arrived = arrived
         self._acknowledged = acknowledged
@@ -125,7 +125,7 @@ class OrdinaryClient(asyncio.Protocol):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            raise Unavailable(f"{self._client_id} {what} within {seconds:g} s") from None
+            raise Unavailable(f"{self.client_id} {what} within {seconds:g} s") from None
 
     # -- the connection ------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class OrdinaryClient(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._buffer = b""
         hello = Connect(
-            client_id=self._client_id, version=MQTT_311, clean_start=False, keep_alive=self._keep_alive_s
+            client_id=self.client_id, version=MQTT_311, clean_start=False, keep_alive=self._keep_alive_s
         )
         self._transport.write(encode(hello, MQTT_311))
 
