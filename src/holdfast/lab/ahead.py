@@ -2,7 +2,8 @@
 
 A saturated real-time process is stopped by the kernel for up to 50 ms in each second, which would be
 taken for the broker's latency. A short slice and a low niceness let a process start soon after it is
-woken, no more.
+woken, no more. Where the kernel shares the cores among sessions first (autogroup), niceness counts only
+within one, so the session of the process gets it too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ctypes
 import os
 import platform
 import struct
+from pathlib import Path
 
 NICENESS = -10
 SLICE_NS = 100_000
@@ -25,4 +27,12 @@ def go_ahead(thread: int = 0) -> bool:
     if number is None:
         return False
     attributes = struct.pack("=IIQiIQQQ", 48, os.SCHED_OTHER, 0, NICENESS, 0, SLICE_NS, 0, 0)
-    return bool(ctypes.CDLL(None, use_errno=True).syscall(number, thread, attributes, 0) == 0)
+    if ctypes.CDLL(None, use_errno=True).syscall(number, thread, attributes, 0) != 0:
+        return False
+    group = Path(f"/proc/{thread or 'self'}/autogroup")
+    try:
+        if group.exists():
+            group.write_text(str(NICENESS))
+    except OSError:
+        return False
+    return True

@@ -201,7 +201,10 @@ def _rate(category: Category) -> float:
 
 
 def share_topics(plan: Plan, seed: int) -> list[Share]:
-    """The connections of the publishers; the seed draws their phases."""
+    """The connections of the publishers; the seed draws when each begins, in the first half of the warm-up.
+
+    The first message of a topic is dearer than all others, everywhere: a plant does not start in one period.
+    """
     rng = random.Random(seed)
     together = sharing(plan)
     shares: list[Share] = []
@@ -212,6 +215,7 @@ def share_topics(plan: Plan, seed: int) -> list[Share]:
             places = range(number * size, min((number + 1) * size, category.count))
             names = tuple(topic_name(category, place) for place in places)
             client_id = f"p{category.name}-{number}"
-            shares.append(Share(client_id, category.contract(), first + places[0], names, rng.random()))
+            wait_ns = int(rng.random() * max(category.period_ns or 0, plan.warm_up_ns // 2))
+            shares.append(Share(client_id, category.contract(), first + places[0], names, wait_ns))
         first += category.count
     return shares

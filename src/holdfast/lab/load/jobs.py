@@ -46,8 +46,8 @@ class Share(Struct, frozen=True):
     contract: Contract
     first: int
     names: tuple[str, ...]
-    phase: float
-    """Which part of a period passes before it begins."""
+    wait_ns: int
+    """So long after all may go it begins."""
 
 
 class PublishJob(Struct, frozen=True, tag="publish"):

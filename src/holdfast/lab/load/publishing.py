@@ -38,7 +38,7 @@ class Sender:
         self.sequence = 0
         assert share.contract.period_ns is not None
         self.period_ns = share.contract.period_ns
-        self.phase_ns = int(share.phase * self.period_ns)
+        self.wait_ns = share.wait_ns
         rest = bytes(payload_bytes - NUMBER_BYTES)
         messages = [
             Outgoing(name, (self.first + place).to_bytes(NUMBER_BYTES, "big") + rest, qos)
@@ -59,7 +59,7 @@ class Schedule:
 
     def begin(self) -> None:
         now_ns = time.monotonic_ns()
-        self._heap = [(now_ns + each.phase_ns, place) for place, each in enumerate(self._senders)]
+        self._heap = [(now_ns + each.wait_ns, place) for place, each in enumerate(self._senders)]
         heapq.heapify(self._heap)
         self._turn()
 
