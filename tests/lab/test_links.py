@@ -83,7 +83,7 @@ def test_noise_is_of_the_seed() -> None:
 
 
 def test_a_destination_without_a_link_is_reached_directly() -> None:
-    links = SteeredLinks([], [1883], MEASURE_NS, 1)
+    links = SteeredLinks([], [], MEASURE_NS, 1)
     assert links.addresses("edge", ("127.0.0.1:1883",)) == ("127.0.0.1:1883",)
     assert links.figures() == {}
 
@@ -157,8 +157,7 @@ def test_a_spike_on_the_way_to_the_cloud_loses_nothing(tmp_path: Path, crash: bo
     contracts = tmp_path / "contracts.toml"
     contracts.write_text(CONTRACTS)
     with running_group(2, contracts, PATIENT) as group:
-        ports = [member.port for member in group.members.values()]
-        link = SteeredLink(shape, ports, 3 * S, 7)
+        link = SteeredLink(shape, group.addresses, 3 * S, 7)
         try:
             cloud = asyncio.run(through(group, link, 3.0, crash))
         finally:

@@ -71,63 +71,66 @@ class HoldfastBrokers:
             relayed=plan.fault.kind == "cut",
             options={"policy": brokers.policy, "switches": msgspec.to_builtins(brokers.switches)},
         )
-        self._group = Group(folder, brokers.count, contracts, settings)
+        self.group = Group(folder, brokers.count, contracts, settings)
         self._names: dict[str, str] = {}
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        return tuple(self._group.addresses)
+        return tuple(self.group.addresses)
 
     def start(self) -> None:
-        for name in self._group.members:
-            self._group.start(name)
+        for name in self.group.members:
+            self.group.start(name)
 
     def await_ready(self) -> None:
-        members = list(self._group.members)
+        members = list(self.group.members)
         if len(members) > 1:
-            note = self._group.await_protected(len(members) - 1)
+            note = self.group.await_protected(len(members) - 1)
             members = [place.name for place in note.places]
         roles = ["primary", "backup", *(f"backup {number}" for number in range(2, len(members)))]
         self._names = dict(zip(roles, members, strict=False))
 
     def pids(self) -> dict[str, int]:
-        members = self._group.members
+        members = self.group.members
         return {
             role: members[name].pid for role, name in self._names.items() if members[name].process is not None
         }
 
     def kill(self, role: str) -> int:
         at_ns = time.time_ns()
-        self._group.kill(self._names[role])
+        self.group.kill(self._names[role])
         return at_ns
+
+    def start_again(self, role: str) -> None:
+        self.group.start(self._names[role])
 
     def stop(self, role: str) -> int:
         at_ns = time.time_ns()
-        self._group.signal(self._names[role], signal.SIGSTOP)
+        self.group.signal(self._names[role], signal.SIGSTOP)
         return at_ns
 
     def go_on(self, role: str) -> None:
-        self._group.signal(self._names[role], signal.SIGCONT)
+        self.group.signal(self._names[role], signal.SIGCONT)
 
     def cut(self) -> int:
         at_ns = time.time_ns()
-        for relay in self._group.relays.values():
+        for relay in self.group.relays.values():
             relay.tell("cut")
         return at_ns
 
     def heal(self) -> None:
-        for relay in self._group.relays.values():
+        for relay in self.group.relays.values():
             relay.tell("heal")
 
     def redispatched(self) -> int | None:
         if "backup" not in self._names:
             return None
         heir = self._names["backup"]
-        return self._group.redispatched(heir) if self._group.members[heir].said("serving") else None
+        return self.group.redispatched(heir) if self.group.members[heir].said("serving") else None
 
     def last_words(self) -> str:
-        return self._group.last_words()
+        return self.group.last_words()
 
     def close(self) -> None:
-        self._group.end()
+        self.group.end()
         self._place.cleanup()

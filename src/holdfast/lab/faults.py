@@ -29,7 +29,11 @@ def inject(
     sleep_until(begin_ns + fault.at_ns)
     before()
     if fault.kind == "kill":
-        return system.kill(fault.target)
+        at_ns = system.kill(fault.target)
+        if fault.for_ns is not None:
+            sleep_until(min(end_ns, at_ns + fault.for_ns))
+            system.start_again(fault.target)
+        return at_ns
     at_ns = system.stop(fault.target) if fault.kind == "stop" else system.cut()
     sleep_until(end_ns if fault.for_ns is None else min(end_ns, at_ns + fault.for_ns))
     if fault.kind == "stop":

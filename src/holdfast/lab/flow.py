@@ -11,13 +11,15 @@ from __future__ import annotations
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from math import ceil
 from pathlib import Path
 
-from holdfast.lab.brokers import HoldfastBrokers
+from holdfast.lab.account import account
 from holdfast.lab.cpu import Used, place, sample, used
 from holdfast.lab.faults import inject, sleep_until
+from holdfast.lab.links import SteeredLinks
 from holdfast.lab.load.jobs import (
     Published,
     PublishJob,
@@ -32,6 +34,7 @@ from holdfast.lab.load.process import LoadProcess
 from holdfast.lab.model import Category, Plan, Trial
 from holdfast.lab.store import CpuSample, Outcome
 from holdfast.lab.system import System
+from holdfast.lab.systems import system_of
 
 QUIET_S = 0.3
 DRAIN_S_MAX = 15.0
@@ -51,10 +54,14 @@ class Flow:
         self._trial, self._plan, self._folder, self._stack = trial, trial.plan, folder, stack
         self._notes: list[str] = []
         self._words = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-load-")))
-        self._before: dict[str, Used] = {}
+        self._before: dict[int, Used] = {}
         self._cpu: dict[str, CpuSample] = {}
-        self._system: System = HoldfastBrokers(self._plan)
+        self._system: System = system_of(self._plan)
         stack.callback(self._system.close)
+        self._links = SteeredLinks(
+            self._plan.links, self._system.addresses, self._plan.measure_ns, trial.seed
+        )
+        stack.callback(self._links.close)
         self._subscribers: list[LoadProcess] = []
         self._publishers: list[LoadProcess] = []
 
@@ -69,7 +76,8 @@ class Flow:
             each.tell("go")
         begin_ns = time.time_ns() + plan.warm_up_ns
         sleep_until(begin_ns)
-        self._before = {name: used(pid) for name, (_, pid) in self._processes().items()}
+        self._links.begin(begin_ns)
+        self._before = {pid: used(pid) for _, pid in self._processes().values()}
         end_ns = begin_ns + plan.measure_ns
         fault_ns = inject(plan.fault, self._system, begin_ns, end_ns, self._sample_cpu)
         sleep_until(end_ns)
@@ -82,7 +90,7 @@ class Flow:
     def _start_load(self) -> None:
         """Subscribers first, then publishers; returns when all are ready."""
         plan, addresses = self._plan, self._system.addresses
-        wishes = share_wishes(plan, addresses)
+        wishes = share_wishes(plan, lambda category: self._links.addresses(category.destination, addresses))
         if len(wishes) < plan.load.subscribers:
             self._notes.append(
                 f"{len(wishes)} processes of subscribers, not {plan.load.subscribers}: one a category at most"
@@ -90,7 +98,7 @@ class Flow:
         self._subscribers = [
             self._started(
                 SubscribeJob(f"subscribers-{number}", str(self._folder / "received"), wishes,
-                             plan.load.subscribe_qos, plan.load.depth)
+                             plan.load.subscribe_qos, plan.load.depth, plan.load.client == "ordinary")
             )
             for number, wishes in enumerate(wishes)
         ]  # fmt: skip
@@ -103,7 +111,7 @@ class Flow:
             self._started(
                 PublishJob(f"publishers-{number}", str(self._folder / "sent"), addresses,
                            tuple(shares[number :: plan.load.publishers]), plan.load.payload_bytes,
-                           plan.load.publish_qos)
+                           plan.load.publish_qos, plan.load.client == "ordinary")
             )
             for number in range(plan.load.publishers)
         ]  # fmt: skip
@@ -136,7 +144,8 @@ class Flow:
     def _sample_cpu(self) -> None:
         """The last sample of a process counts: of one that is killed, the one right before."""
         for name, (role, pid) in self._processes().items():
-            self._cpu[name] = sample(role, name, self._before[name], used(pid))
+            if pid in self._before:
+                self._cpu[name] = sample(role, name, self._before[pid], used(pid))
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -182,18 +191,28 @@ class Flow:
                 "unknown": [float(each.unknown) for each in subscribed],
                 "skipped": [float(each.skipped) for each in published],
                 "late_ns_max": [float(each.late_ns_max) for each in published],
+                **self._links.figures(),
+                **self._account(begin_ns, end_ns, fault_ns),
             },
             notes=self._notes,
         )  # fmt: skip
 
+    def _account(self, begin_ns: int, end_ns: int, fault_ns: int | None) -> dict[str, list[float]]:
+        """Only for ordinary clients: for ours the analysis says more."""
+        if self._plan.load.client != "ordinary":
+            return {}
+        return account(self._folder, begin_ns, end_ns, fault_ns)
 
-def share_wishes(plan: Plan, addresses: tuple[str, ...]) -> list[tuple[Wish, ...]]:
+
+def share_wishes(plan: Plan, addresses: Callable[[Category], tuple[str, ...]]) -> list[tuple[Wish, ...]]:
     """A subscriber for each category; the processes get them so that all have about as much to do."""
     processes = min(plan.load.subscribers, len(plan.categories))
     shares: list[list[Category]] = [[] for _ in range(processes)]
     for category in sorted(plan.categories, key=_rate, reverse=True):
         min(shares, key=lambda share: sum(map(_rate, share))).append(category)
-    return [tuple(Wish(f"s{each.name}", addresses, each.topics[:1]) for each in share) for share in shares]
+    return [
+        tuple(Wish(f"s{each.name}", addresses(each), each.topics[:1]) for each in share) for share in shares
+    ]
 
 
 def _rate(category: Category) -> float:

@@ -44,7 +44,7 @@ def delay_ns(link: Link, at_ns: int, measure_ns: int, rng: Rng) -> int:
 class SteeredLink:
     """The relays of one link. `begin` starts to steer them."""
 
-    def __init__(self, link: Link, ports: Sequence[int], measure_ns: int, seed: int) -> None:
+    def __init__(self, link: Link, brokers: Sequence[str], measure_ns: int, seed: int) -> None:
         self.link = link
         self.applied: list[tuple[int, int]] = []
         """When, by the wall clock, each delay was set, and what it was."""
@@ -54,8 +54,8 @@ class SteeredLink:
         self._thread: threading.Thread | None = None
         self._relays: list[Relay] = []
         try:
-            for port in ports:
-                self._relays.append(Relay(port))
+            for address in brokers:
+                self._relays.append(Relay(int(address.rpartition(":")[2])))
             self._set(link.delay_ns)
         except BaseException:
             self.close()
@@ -63,7 +63,7 @@ class SteeredLink:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where the subscribers of this destination connect, in the order of the brokers' ports."""
+        """Where the subscribers of this destination connect, in the order of the brokers."""
         return tuple(f"{LOOPBACK}:{relay.port}" for relay in self._relays)
 
     def begin(self, begin_ns: int) -> None:
@@ -107,12 +107,11 @@ class SteeredLink:
 class SteeredLinks:
     """All links of a trial, by destination."""
 
-    def __init__(self, links: Sequence[Link], ports: Sequence[int], measure_ns: int, seed: int) -> None:
+    def __init__(self, links: Sequence[Link], brokers: Sequence[str], measure_ns: int, seed: int) -> None:
         self._links: dict[str, SteeredLink] = {}
         try:
             for number, link in enumerate(links):
-                steered = SteeredLink(link, ports, measure_ns, seed + number)
-                self._links[link.destination] = steered
+                self._links[link.destination] = SteeredLink(link, brokers, measure_ns, seed + number)
         except BaseException:
             self.close()
             raise

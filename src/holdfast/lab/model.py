@@ -78,7 +78,8 @@ class Place(Checked, frozen=True, kw_only=True):
 
 
 class Fault(Checked, frozen=True, kw_only=True):
-    """What goes wrong, that long after measuring begins. `for` ends a stop or a cut."""
+    """What goes wrong, that long after measuring begins. `for` ends a stop or a cut, and starts a broker that
+    was killed again. In the scenario `failover` it comes that long after a message."""
 
     kind: FaultKind = "none"
     target: Literal["primary", "backup"] = "primary"

@@ -30,6 +30,10 @@ class System(Protocol):
         """SIGKILL; returns when."""
         ...
 
+    def start_again(self, role: str) -> None:
+        """After it was killed; returns when it listens."""
+        ...
+
     def stop(self, role: str) -> int:
         """SIGSTOP; returns when."""
         ...

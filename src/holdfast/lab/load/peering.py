@@ -29,28 +29,25 @@ SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
 
 class OrdinarySender:
-    """One connection and what it publishes, as a schedule wants it."""
+    """See `publishing.Timed`."""
 
     def __init__(self, addresses: tuple[str, ...], share: Share, payload_bytes: int) -> None:
-        self.client = self
         self.first, self.count = share.first, len(share.names)
         self.sequence = 0
         assert share.contract.period_ns is not None
         self.period_ns = share.contract.period_ns
-        self.phase_ns = int(share.phase * self.period_ns)
-        self.messages = [publication_head(name, payload_bytes) for name in share.names]
+        self.wait_ns = share.wait_ns
         self.unacknowledged: set[int] = set()
-        self.connection = OrdinaryClient(
-            addresses, share.client_id, acknowledged=self.unacknowledged.discard
-        )
+        self.client = OrdinaryClient(addresses, share.client_id, acknowledged=self.unacknowledged.discard)
+        self._heads = [publication_head(name, payload_bytes) for name in share.names]
         self._rest = bytes(payload_bytes - BODY.size)
 
-    def post(self, messages: list[bytes], *, created_ns: int) -> bool:
+    def post(self, created_ns: int) -> bool:
         sequence = self.sequence + 1
-        for topic, head in enumerate(messages, self.first):
+        for topic, head in enumerate(self._heads, self.first):
             row = topic << SEQUENCE_BITS | sequence
             self.unacknowledged.add(row)
-            self.connection.publish(head, BODY.pack(topic, sequence, created_ns) + self._rest, row)
+            self.client.publish(head, BODY.pack(topic, sequence, created_ns) + self._rest, row)
         return True
 
 
@@ -64,7 +61,7 @@ class OrdinaryPublishing:
 
     async def connect(self) -> None:
         for sender in self._senders:
-            await sender.connection.begin()
+            await sender.client.begin()
 
     def begin(self) -> None:
         self._schedule.begin()
@@ -72,14 +69,14 @@ class OrdinaryPublishing:
     async def stop(self) -> Published:
         """Publishes no more, and waits until all is acknowledged, SETTLE_S_MAX at most."""
         self._schedule.end()
-        connections = [sender.connection for sender in self._senders]
-        await asyncio.gather(*(each.settled(SETTLE_S_MAX) for each in connections))
+        clients = [sender.client for sender in self._senders]
+        await asyncio.gather(*(each.settled(SETTLE_S_MAX) for each in clients))
         return Published(
             messages=self._sent.columns.rows,
-            unsent=sum(each.unsent for each in connections),
+            unsent=sum(each.unsent for each in clients),
             skipped=self._schedule.skipped,
             late_ns_max=self._schedule.late_ns_max,
-            moved_ns=moves_of(connections),
+            moved_ns=moves_of(clients),
         )
 
     async def spill(self) -> None:
@@ -94,7 +91,7 @@ class OrdinaryPublishing:
         }
         folder = Path(self._job.folder).parent / "unacknowledged"
         _write(folder / f"{self._job.name}.parquet", UNACKNOWLEDGED, columns)
-        await asyncio.gather(*(sender.connection.close() for sender in self._senders))
+        await asyncio.gather(*(sender.client.close() for sender in self._senders))
 
 
 class OrdinarySubscribing:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from holdfast import Client, Outgoing, connect
 from holdfast.endpoint import Batch
@@ -29,8 +30,22 @@ WRITTEN_S_MAX = 10.0
 POLL_S = 0.005
 
 
+class Timed(Protocol):
+    """A connection and what it publishes: the topics from `first` on, `sequence` times until now."""
+
+    first: int
+    count: int
+    sequence: int
+    period_ns: int
+    wait_ns: int
+
+    def post(self, created_ns: int) -> bool:
+        """Publishes the next message of each topic; False if none was made."""
+        ...
+
+
 class Sender:
-    """One connection and what it publishes."""
+    """See `Timed`."""
 
     def __init__(self, client: Client, share: Share, payload_bytes: int, qos: int) -> None:
         self.client = client
@@ -44,13 +59,16 @@ class Sender:
             Outgoing(name, (self.first + place).to_bytes(NUMBER_BYTES, "big") + rest, qos)
             for place, name in enumerate(share.names)
         ]
-        self.messages: Batch | list[Outgoing] = messages if qos else client.prepare(messages)
+        self._messages: Batch | list[Outgoing] = messages if qos else client.prepare(messages)
+
+    def post(self, created_ns: int) -> bool:
+        return self.client.post(self._messages, created_ns=created_ns)
 
 
 class Schedule:
     """Publishes for all senders, from `begin` to `end`."""
 
-    def __init__(self, senders: Sequence[AnySender], sent: Sent) -> None:
+    def __init__(self, senders: Sequence[Timed], sent: Sent) -> None:
         self.skipped = 0
         self.late_ns_max = 0
         self._senders, self._sent = senders, sent
@@ -84,9 +102,9 @@ class Schedule:
                 next_ns = due_ns + (missed + 1) * sender.period_ns
             heapq.heapreplace(heap, (next_ns, place))
 
-    def _publish(self, sender: Sender) -> None:
+    def _publish(self, sender: Timed) -> None:
         created_ns = time.time_ns()
-        if sender.client.post(sender.messages, created_ns=created_ns):
+        if sender.post(created_ns):
             sender.sequence += 1
             self._sent.record(sender.first, sender.count, sender.sequence, created_ns)
         else:
