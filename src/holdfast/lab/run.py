@@ -15,16 +15,22 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from holdfast.lab.failover import failover
 from holdfast.lab.flow import flow
 from holdfast.lab.load.files import schema_of, write_tables
 from holdfast.lab.load.jobs import topics_of
 from holdfast.lab.model import Plan, Trial
 from holdfast.lab.store import TOPICS, Outcome
+from holdfast.lab.subscribe import subscribe
 
 UNLIMITED = -1
 NO_PERIOD = 0
 
-SCENARIOS: dict[str, Callable[[Trial, Path], Outcome]] = {"flow": flow}
+SCENARIOS: dict[str, Callable[[Trial, Path], Outcome]] = {
+    "flow": flow,
+    "subscribe": subscribe,
+    "failover": failover,
+}
 
 
 def run_trial(trial: Trial, folder: Path) -> None:
