@@ -42,7 +42,8 @@ class Category(Contract, frozen=True, kw_only=True):
 
 
 class Brokers(Checked, frozen=True, kw_only=True):
-    """Who is measured. `replicas` is for nats: in how many servers a stream is kept."""
+    """Who is measured. `replicas` is for nats: in how many servers a stream is kept. `way` is what a message
+    takes at least from one of Holdfast's brokers to another, as between hosts."""
 
     system: System = "holdfast"
     count: Annotated[int, whole(1, MEMBERS_MAX, 2)] = 2
@@ -53,6 +54,7 @@ class Brokers(Checked, frozen=True, kw_only=True):
     join_wait_ns: Annotated[int, duration(1, "1s")] = named("join_wait", 1 * S)
     depth: Annotated[int, whole(1, MEMBERS_MAX, 2)] = 2
     replicas: Annotated[int, whole(1, 5, 1)] = 1
+    way_ns: Annotated[int, duration(0, "2ms")] = named("way", 0)
 
 
 class Load(Checked, frozen=True, kw_only=True):
