@@ -1,5 +1,6 @@
 """The flow of ordinary QoS 1 clients through a crash, and the account of what they lost."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,9 @@ import pytest
 from holdfast.config import loads
 from holdfast.errors import ConfigError
 from holdfast.lab.account import account
+from holdfast.lab.load.jobs import Subscribed, SubscribeJob
+from holdfast.lab.load.ordinary import BODY
+from holdfast.lab.load.peering import OrdinarySubscribing
 from holdfast.lab.model import Plan, Trial
 from holdfast.lab.run import run_trial
 from holdfast.lab.store import RECEIVED, SENT, UNACKNOWLEDGED, Outcome
@@ -95,6 +99,27 @@ def write(folder: Path, name: str, columns: dict[str, str], rows: list[tuple[int
     schema = pa.schema([(each, pa.type_for_alias(kind)) for each, kind in columns.items()])
     content = {each: [row[place] for row in rows] for place, each in enumerate(columns)}
     pq.write_table(pa.table(content, schema=schema), folder / name / "0.parquet")
+
+
+def test_a_message_that_comes_again_is_written_down_as_a_duplicate(tmp_path: Path) -> None:
+    async def work() -> Subscribed:
+        worker = OrdinarySubscribing(SubscribeJob("s", str(tmp_path), (), 1, ordinary=True))
+        take = worker.taker()
+        for topic, sequence in ((1, 1), (2, 1), (1, 2), (1, 1)):
+            take(BODY.pack(topic, sequence, 7) + b"rest", 9)
+        found = await worker.drain(0.0, 1.0)
+        await worker.write()
+        return found
+
+    assert asyncio.run(work()).duplicates == 1
+    table = pq.read_table(tmp_path / "s.parquet").to_pydict()
+    assert table == {
+        "topic": [1, 2, 1, 1],
+        "sequence": [1, 1, 2, 1],
+        "created_ns": [7] * 4,
+        "arrived_ns": [9] * 4,
+        "duplicate": [False, False, False, True],
+    }
 
 
 def test_the_account(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from holdfast.contract.model import ContractBook
 from holdfast.contract.plan import load_admitted
 from holdfast.lab.group import Group, Settings
 from holdfast.lab.model import Plan
-from holdfast.units import format_duration
+from holdfast.units import MS, format_duration
 
 PPM = 1_000_000
 
@@ -68,11 +68,12 @@ class HoldfastBrokers:
             silence=format_duration(brokers.silence_ns),
             join_wait=format_duration(brokers.join_wait_ns),
             depth=brokers.depth,
-            relayed=plan.fault.kind == "cut",
+            relayed=plan.fault.kind == "cut" or brokers.way_ns > 0,
             options={"policy": brokers.policy, "switches": msgspec.to_builtins(brokers.switches)},
         )
         self.group = Group(folder, brokers.count, contracts, settings)
         self._names: dict[str, str] = {}
+        self._way_ns = brokers.way_ns
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -84,6 +85,8 @@ class HoldfastBrokers:
 
     def await_ready(self) -> None:
         members = list(self.group.members)
+        for relay in self.group.relays.values():
+            relay.tell("delay", ms=self._way_ns / MS)
         if len(members) > 1:
             note = self.group.await_protected(len(members) - 1)
             members = [place.name for place in note.places]

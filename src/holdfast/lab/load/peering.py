@@ -99,11 +99,12 @@ class OrdinarySubscribing:
         self._job = job
         self._columns = {name: array("q") for name in ("topic", "sequence", "created_ns", "arrived_ns")}
         self._clients = [
-            OrdinaryClient(wish.addresses, wish.client_id, filters=wish.filters, arrived=self._take())
+            OrdinaryClient(wish.addresses, wish.client_id, filters=wish.filters, arrived=self.taker())
             for wish in job.wishes
         ]
 
-    def _take(self) -> Callable[[bytes, int], None]:
+    def taker(self) -> Callable[[bytes, int], None]:
+        """What a client calls with each payload and the time."""
         topics, sequences, created, arrived = (column.append for column in self._columns.values())
         unpack = BODY.unpack_from
 
