@@ -50,10 +50,10 @@ class Flow:
     def __init__(self, trial: Trial, folder: Path, stack: ExitStack) -> None:
         self._trial, self._plan, self._folder, self._stack = trial, trial.plan, folder, stack
         self._notes: list[str] = []
-        self._words = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-load-")))
+        self._scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-trial-")))
         self._before: dict[str, Used] = {}
         self._cpu: dict[str, CpuSample] = {}
-        self._system: System = HoldfastBrokers(self._plan)
+        self._system: System = HoldfastBrokers(self._plan, self._scratch)
         stack.callback(self._system.close)
         self._subscribers: list[LoadProcess] = []
         self._publishers: list[LoadProcess] = []
@@ -110,7 +110,7 @@ class Flow:
         self._await_ready(self._publishers, "publishers")
 
     def _started(self, job: PublishJob | SubscribeJob) -> LoadProcess:
-        process = LoadProcess(job, self._words)
+        process = LoadProcess(job, self._scratch)
         self._stack.callback(process.end)
         return process
 
