@@ -60,11 +60,14 @@ class Flow:
 
     def run(self) -> Outcome:
         plan = self._plan
+        # They load their code while the brokers load theirs.
+        self._prepare_load()
         self._system.start()
         self._system.await_ready()
         for role, pid in self._system.pids().items():
             self._place(pid, role.split()[0])
-        self._start_load()
+        self._await_ready(self._subscribers, "subscribers")
+        self._await_ready(self._publishers, "publishers")
         for each in self._publishers:
             each.tell("go")
         begin_ns = time.time_ns() + plan.warm_up_ns
@@ -79,8 +82,7 @@ class Flow:
 
     # -- processes -----------------------------------------------------------------------------------------
 
-    def _start_load(self) -> None:
-        """Subscribers first, then publishers; returns when all are ready."""
+    def _prepare_load(self) -> None:
         plan, addresses = self._plan, self._system.addresses
         wishes = share_wishes(plan, addresses)
         if len(wishes) < plan.load.subscribers:
@@ -94,7 +96,6 @@ class Flow:
             )
             for number, wishes in enumerate(wishes)
         ]  # fmt: skip
-        self._await_ready(self._subscribers, "subscribers")
         together = sharing(plan)
         if together > 1:
             self._notes.append(f"{together} proxies of a category share a connection, and publish together")
@@ -107,7 +108,6 @@ class Flow:
             )
             for number in range(plan.load.publishers)
         ]  # fmt: skip
-        self._await_ready(self._publishers, "publishers")
 
     def _started(self, job: PublishJob | SubscribeJob) -> LoadProcess:
         process = LoadProcess(job, self._scratch)
