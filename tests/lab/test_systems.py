@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -32,8 +33,8 @@ def wire(servers: Servers, name: str, client_id: str, *, clean: bool = True) -> 
 
 
 @pytest.fixture(params=["mosquitto", "nats"])
-def system(request: pytest.FixtureRequest) -> Iterator[Servers]:
-    make = mosquitto_pair() if request.param == "mosquitto" else nats_servers(1, 1)
+def system(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Servers]:
+    make = mosquitto_pair(tmp_path) if request.param == "mosquitto" else nats_servers(tmp_path, 1, 1)
     with running(make) as servers:
         yield servers
         pids = servers.pids()
@@ -55,8 +56,8 @@ def test_a_message_goes_in_at_one_server_and_out_at_another(system: Servers) -> 
     check_carries(system)
 
 
-def test_a_bridged_message_does_not_come_back() -> None:
-    with running(mosquitto_pair()) as servers, wire(servers, "primary", "taker") as taker:
+def test_a_bridged_message_does_not_come_back(tmp_path: Path) -> None:
+    with running(mosquitto_pair(tmp_path)) as servers, wire(servers, "primary", "taker") as taker:
         taker.subscribe("plant/#")
         for role in ("primary", "backup") * 2:
             with wire(servers, role, "giver") as giver:
@@ -72,8 +73,8 @@ def test_a_bridged_message_does_not_come_back() -> None:
         assert taker.receive().payload == b"end"
 
 
-def test_a_server_that_cannot_start_says_why() -> None:
-    servers = mosquitto_pair()
+def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    servers = mosquitto_pair(tmp_path)
     (servers.members["primary"].folder / "conf").write_text("no_such_setting 1\n")
     with pytest.raises(Unavailable, match="no_such_setting"), running(servers):
         pass
@@ -88,8 +89,8 @@ def keep_one(servers: Servers) -> None:
         giver.publish("plant/x", b"kept")
 
 
-def test_one_nats_server_delivers_it_when_it_is_back() -> None:
-    with running(nats_servers(1, 1)) as servers:
+def test_one_nats_server_delivers_it_when_it_is_back(tmp_path: Path) -> None:
+    with running(nats_servers(tmp_path, 1, 1)) as servers:
         keep_one(servers)
         servers.kill("primary")
         servers.start_again("primary")
@@ -99,8 +100,8 @@ def test_one_nats_server_delivers_it_when_it_is_back() -> None:
             assert absent.receive().payload == b"kept"
 
 
-def test_the_other_mosquitto_knows_nothing_of_the_session() -> None:
-    with running(mosquitto_pair()) as servers:
+def test_the_other_mosquitto_knows_nothing_of_the_session(tmp_path: Path) -> None:
+    with running(mosquitto_pair(tmp_path)) as servers:
         keep_one(servers)
         servers.kill("primary")
         with wire(servers, "backup", "absent", clean=False) as absent:
@@ -170,9 +171,9 @@ def test_an_ordinary_client_goes_to_the_next_address_and_resends(system: Servers
     asyncio.run(crash(system))
 
 
-def test_a_cluster_of_three_keeps_what_it_acknowledged() -> None:
+def test_a_cluster_of_three_keeps_what_it_acknowledged(tmp_path: Path) -> None:
     """It takes seconds to elect its leaders, so that all of it is asked at once."""
-    with running(nats_servers(3, 3)) as servers:
+    with running(nats_servers(tmp_path, 3, 3)) as servers:
         check_carries(servers)
         keep_one(servers)
         asyncio.run(crash(servers))
@@ -184,7 +185,7 @@ def test_a_cluster_of_three_keeps_what_it_acknowledged() -> None:
     assert not any(alive(pid) for pid in pids.values())
 
 
-def test_an_ordinary_client_leaves_a_server_that_does_not_answer() -> None:
+def test_an_ordinary_client_leaves_a_server_that_does_not_answer(tmp_path: Path) -> None:
     async def work(servers: Servers) -> None:
         client = OrdinaryClient(servers.addresses, "publisher", keep_alive_s=1)
         await client.begin()
@@ -193,11 +194,11 @@ def test_an_ordinary_client_leaves_a_server_that_does_not_answer() -> None:
         assert await client.settled(ARRIVE_S_MAX)
         await client.close()
 
-    with running(mosquitto_pair()) as servers:
+    with running(mosquitto_pair(tmp_path)) as servers:
         asyncio.run(work(servers))
 
 
-def test_an_ordinary_client_bounds_what_waits() -> None:
+def test_an_ordinary_client_bounds_what_waits(tmp_path: Path) -> None:
     async def work(servers: Servers) -> None:
         client = OrdinaryClient(servers.addresses, "publisher", in_flight_max=10, queue_max=20)
         await client.begin()
@@ -209,11 +210,11 @@ def test_an_ordinary_client_bounds_what_waits() -> None:
         assert await client.settled(ARRIVE_S_MAX)
         await client.close()
 
-    with running(mosquitto_pair()) as servers:
+    with running(mosquitto_pair(tmp_path)) as servers:
         asyncio.run(work(servers))
 
 
-def test_our_client_is_an_ordinary_client_of_a_foreign_pair() -> None:
+def test_our_client_is_an_ordinary_client_of_a_foreign_pair(tmp_path: Path) -> None:
     """It goes to the next address, subscribes again, and sends again what was not acknowledged."""
 
     async def work(servers: Servers) -> None:
@@ -235,5 +236,5 @@ def test_our_client_is_an_ordinary_client_of_a_foreign_pair() -> None:
                 while (await anext(subscriber)).payload != b"2":
                     pass
 
-    with running(mosquitto_pair()) as servers:
+    with running(mosquitto_pair(tmp_path)) as servers:
         asyncio.run(work(servers))

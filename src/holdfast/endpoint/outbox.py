@@ -184,6 +184,12 @@ class Outbox:
         self._to = to
         if to is None:
             return
+        if not self._unwritten and not self.session.pending:
+            # A publisher of many topics must not be late for the next ones because of these.
+            plain = self.retention.kept_plain(to.takes_bytes_max)
+            if plain is not None:
+                to.write(plain)
+                return
         for waiting in self._unwritten:
             waiting.record.blocked = 0
         again = {waiting.order: waiting for waiting in self._unwritten if waiting.pending is None}

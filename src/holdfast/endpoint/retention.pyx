@@ -332,6 +332,26 @@ cdef class Retention:
         entries.sort(key=lambda entry: entry.order)
         return entries
 
+    def kept_plain(self, Py_ssize_t packet_bytes_max):
+        """The same as bytes, if each is a plain message of QoS 0 that is not too long; otherwise None."""
+        cdef Record record
+        cdef int at
+        cdef bytes packet
+        entries = []
+        for each in self.records.values():
+            record = <Record>each
+            for at in range(record.count):
+                packet = <bytes>record.packets[at]
+                if PyBytes_AS_STRING(packet)[0] != 0x30 or PyBytes_GET_SIZE(packet) > packet_bytes_max:
+                    return None
+                entries.append((record.orders[at], packet))
+        entries.sort()
+        for each in self.records.values():
+            record = <Record>each
+            for at in range(record.count):
+                record.written[at] = True
+        return b"".join([packet for _, packet in entries])
+
     def _retention_of(self, str topic):
         name = topic.encode()
         return next((count for filter, count in self.declared if matches(filter, name)), 0)

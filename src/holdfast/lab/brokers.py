@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,12 +52,10 @@ def _written(name: str, value: Any) -> str:
 
 
 class HoldfastBrokers:
-    """See `system.System`."""
+    """See `system.System`. Its files, and what its members say, go to `folder`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, folder: Path) -> None:
         brokers = plan.brokers
-        self._place = tempfile.TemporaryDirectory(prefix="holdfast-trial-")
-        folder = Path(self._place.name)
         contracts = folder / "contracts.toml"
         contracts.write_text(toml_of(plan.book()))
         # Said here, in words about the plan, rather than by a broker that does not start.
@@ -136,4 +133,3 @@ class HoldfastBrokers:
 
     def close(self) -> None:
         self.group.end()
-        self._place.cleanup()

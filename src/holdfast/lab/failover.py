@@ -10,6 +10,7 @@ Laws:
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,8 @@ def failover(trial: Trial, folder: Path) -> Outcome:
     plan, category = trial.plan, trial.plan.categories[0]
     assert category.period_ns is not None
     notes: list[str] = []
-    brokers = HoldfastBrokers(plan)
+    scratch = tempfile.TemporaryDirectory(prefix="holdfast-trial-")
+    brokers = HoldfastBrokers(plan, Path(scratch.name))
     try:
         brokers.start()
         brokers.await_ready()
@@ -54,6 +56,7 @@ def failover(trial: Trial, folder: Path) -> Outcome:
             seen = watched.finish()
     finally:
         brokers.close()
+        scratch.cleanup()
     found = [judge(seen, at_ns, category.period_ns) for at_ns in times]
     return Outcome(begin_ns=begin_ns, end_ns=time.time_ns(), figures=figures_of(found), notes=notes)
 

@@ -53,10 +53,10 @@ class Flow:
     def __init__(self, trial: Trial, folder: Path, stack: ExitStack) -> None:
         self._trial, self._plan, self._folder, self._stack = trial, trial.plan, folder, stack
         self._notes: list[str] = []
-        self._words = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-load-")))
+        self._scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-trial-")))
         self._before: dict[int, Used] = {}
         self._cpu: dict[str, CpuSample] = {}
-        self._system: System = system_of(self._plan)
+        self._system: System = system_of(self._plan, self._scratch)
         stack.callback(self._system.close)
         self._links = SteeredLinks(
             self._plan.links, self._system.addresses, self._plan.measure_ns, trial.seed
@@ -67,11 +67,14 @@ class Flow:
 
     def run(self) -> Outcome:
         plan = self._plan
+        # They load their code while the brokers load theirs.
+        self._prepare_load()
         self._system.start()
         self._system.await_ready()
         for role, pid in self._system.pids().items():
             self._place(pid, role.split()[0])
-        self._start_load()
+        self._await_ready(self._subscribers, "subscribers")
+        self._await_ready(self._publishers, "publishers")
         for each in self._publishers:
             each.tell("go")
         begin_ns = time.time_ns() + plan.warm_up_ns
@@ -87,8 +90,7 @@ class Flow:
 
     # -- processes -----------------------------------------------------------------------------------------
 
-    def _start_load(self) -> None:
-        """Subscribers first, then publishers; returns when all are ready."""
+    def _prepare_load(self) -> None:
         plan, addresses = self._plan, self._system.addresses
         wishes = share_wishes(plan, lambda category: self._links.addresses(category.destination, addresses))
         if len(wishes) < plan.load.subscribers:
@@ -102,7 +104,6 @@ class Flow:
             )
             for number, wishes in enumerate(wishes)
         ]  # fmt: skip
-        self._await_ready(self._subscribers, "subscribers")
         together = sharing(plan)
         if together > 1:
             self._notes.append(f"{together} proxies of a category share a connection, and publish together")
@@ -115,10 +116,9 @@ class Flow:
             )
             for number in range(plan.load.publishers)
         ]  # fmt: skip
-        self._await_ready(self._publishers, "publishers")
 
     def _started(self, job: PublishJob | SubscribeJob) -> LoadProcess:
-        process = LoadProcess(job, self._words)
+        process = LoadProcess(job, self._scratch)
         self._stack.callback(process.end)
         return process
 

@@ -41,13 +41,14 @@ def subscribe(trial: Trial, folder: Path) -> Outcome:
     plan = trial.plan
     notes: list[str] = []
     with ExitStack() as stack:
-        brokers = HoldfastBrokers(plan)
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-trial-")))
+        brokers = HoldfastBrokers(plan, scratch)
         stack.callback(brokers.close)
         brokers.start()
         brokers.await_ready()
         for role, pid in brokers.pids().items():
             put(plan, pid, role.split()[0], notes)
-        for process in traffic(trial, folder, brokers.addresses, stack):
+        for process in traffic(trial, brokers.addresses, scratch, stack):
             put(plan, process.pid, "publishers", notes)
         begin_ns = time.time_ns() + plan.warm_up_ns
         sleep_until(begin_ns)
@@ -75,24 +76,23 @@ def primary_port(brokers: HoldfastBrokers) -> int:
     raise Unavailable(f"no broker of the group serves\n{brokers.last_words()}")
 
 
-def traffic(trial: Trial, folder: Path, addresses: tuple[str, ...], stack: ExitStack) -> list[LoadProcess]:
+def traffic(trial: Trial, addresses: tuple[str, ...], scratch: Path, stack: ExitStack) -> list[LoadProcess]:
     """Publishes the topics of every category but the first from now on."""
     plan = msgspec.structs.replace(trial.plan, categories=trial.plan.categories[1:])
     if not plan.categories:
         return []
-    words = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-load-")))
     shares = share_topics(plan, trial.seed)
     processes = []
     for number in range(plan.load.publishers):
         job = PublishJob(
             f"publishers-{number}",
-            str(folder / "sent"),
+            str(scratch / "sent"),
             addresses,
             tuple(shares[number :: plan.load.publishers]),
             plan.load.payload_bytes,
             plan.load.publish_qos,
         )
-        process = LoadProcess(job, words)
+        process = LoadProcess(job, scratch)
         stack.callback(process.end)
         process.begin()
         processes.append(process)

@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -124,13 +123,8 @@ class Server:
 class Servers:
     """A system of such servers; see `system.System`. Clients use the first, the others when it is lost."""
 
-    def __init__(self, make: Callable[[Path], list[Server]]) -> None:
-        self._place = tempfile.TemporaryDirectory(prefix="holdfast-peers-")
-        try:
-            self.members = dict(zip(ROLES, make(Path(self._place.name)), strict=False))
-        except BaseException:
-            self._place.cleanup()
-            raise
+    def __init__(self, servers: list[Server]) -> None:
+        self.members = dict(zip(ROLES, servers, strict=False))
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -220,7 +214,6 @@ class Servers:
     def close(self) -> None:
         for server in self.members.values():
             server.end()
-        self._place.cleanup()
 
 
 def _listens(port: int) -> bool:
@@ -241,53 +234,45 @@ def program(name: str) -> str:
     return found
 
 
-def mosquitto_pair() -> Servers:
+def mosquitto_pair(folder: Path) -> Servers:
     """Two servers, each with its sessions on disk; the second has a bridge to the first."""
     path = program("mosquitto")
-
-    def make(folder: Path) -> list[Server]:
-        ports = free_ports(2)
-        servers = []
-        for name, port, bridge in (("a", ports[0], ""), ("b", ports[1], BRIDGE.format(other=ports[0]))):
-            place = folder / name
-            conf = MOSQUITTO.format(
-                user=pwd.getpwuid(os.geteuid()).pw_name,
-                port=port,
-                data=place,
-                in_flight_max=IN_FLIGHT_MAX,
-                queued_max=QUEUED_MAX,
-            )
-            servers.append(Server(port, [path, "-c", _written(place, conf + bridge)], place))
-        return servers
-
-    return Servers(make)
+    ports = free_ports(2)
+    servers = []
+    for name, port, bridge in (("a", ports[0], ""), ("b", ports[1], BRIDGE.format(other=ports[0]))):
+        place = folder / name
+        conf = MOSQUITTO.format(
+            user=pwd.getpwuid(os.geteuid()).pw_name,
+            port=port,
+            data=place,
+            in_flight_max=IN_FLIGHT_MAX,
+            queued_max=QUEUED_MAX,
+        )
+        servers.append(Server(port, [path, "-c", _written(place, conf + bridge)], place))
+    return Servers(servers)
 
 
-def nats_servers(count: int, replicas: int) -> Servers:
+def nats_servers(folder: Path, count: int, replicas: int) -> Servers:
     """MQTT over JetStream: one server, or a cluster that keeps every stream in so many servers."""
     path = program("nats-server")
-
-    def make(folder: Path) -> list[Server]:
-        ports = free_ports(3 * count)
-        mqtt, clients, cluster = ports[:count], ports[count : 2 * count], ports[2 * count :]
-        routes = ", ".join(f'"nats://{LOOPBACK}:{port}"' for port in cluster)
-        servers = []
-        for number, port in enumerate(mqtt):
-            place = folder / f"server-{number}"
-            conf = NATS.format(
-                name=place.name,
-                client_port=clients[number],
-                port=port,
-                data=place,
-                in_flight_max=IN_FLIGHT_MAX,
-                replicas=replicas,
-            )
-            if count > 1:
-                conf += CLUSTER.format(cluster_port=cluster[number], routes=routes)
-            servers.append(Server(port, [path, "-c", _written(place, conf)], place))
-        return servers
-
-    return Servers(make)
+    ports = free_ports(3 * count)
+    mqtt, clients, cluster = ports[:count], ports[count : 2 * count], ports[2 * count :]
+    routes = ", ".join(f'"nats://{LOOPBACK}:{port}"' for port in cluster)
+    servers = []
+    for number, port in enumerate(mqtt):
+        place = folder / f"server-{number}"
+        conf = NATS.format(
+            name=place.name,
+            client_port=clients[number],
+            port=port,
+            data=place,
+            in_flight_max=IN_FLIGHT_MAX,
+            replicas=replicas,
+        )
+        if count > 1:
+            conf += CLUSTER.format(cluster_port=cluster[number], routes=routes)
+        servers.append(Server(port, [path, "-c", _written(place, conf)], place))
+    return Servers(servers)
 
 
 def _written(place: Path, conf: str) -> str:
@@ -297,16 +282,16 @@ def _written(place: Path, conf: str) -> str:
     return str(path)
 
 
-def system_of(plan: Plan) -> System:
-    """The brokers that a plan asks for, not started."""
+def system_of(plan: Plan, folder: Path) -> System:
+    """The brokers that a plan asks for, not started; their files are in `folder`."""
     brokers = plan.brokers
     match brokers.system:
         case "holdfast":
-            return HoldfastBrokers(plan)
+            return HoldfastBrokers(plan, folder)
         case "mosquitto":
-            return mosquitto_pair()
+            return mosquitto_pair(folder)
         case "nats":
-            return nats_servers(brokers.count, brokers.replicas)
+            return nats_servers(folder, brokers.count, brokers.replicas)
 
 
 @contextmanager
