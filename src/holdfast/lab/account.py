@@ -1,7 +1,8 @@
 """What a QoS 1 client lost in a crash: an account of every message that a trial recorded.
 
 Laws:
-- a message counts if it was made while measuring; it is lost if it never arrived, however late
+- a message counts if it was made while measuring; it is lost if it was never given out, however late
+- an arrival that its client took for a duplicate, or as too late for its order, was not given out
 - one that no publisher says it got no PUBACK for counts as acknowledged
 - the gap of a topic is the longest time between two arrivals, or until the end of measuring, that was not
   over when the fault happened
@@ -27,17 +28,19 @@ def account(folder: Path, begin_ns: int, end_ns: int, fault_ns: int | None) -> d
     """The figures of a trial whose records are in `folder`."""
     sent, received = _read(folder / "sent", SENT), _read(folder / "received", RECEIVED)
     counted = _keys(sent)[(sent["created_ns"] >= begin_ns) & (sent["created_ns"] < end_ns)]
-    lost = np.setdiff1d(counted, _keys(received))
+    again = received["duplicate"] != 0
+    given = {name: column[~again] for name, column in received.items()}
+    lost = np.setdiff1d(counted, _keys(given))
     unacknowledged = _keys(_read(folder / "unacknowledged", UNACKNOWLEDGED))
     figures = {
         "counted": [float(len(counted))],
         "lost_acknowledged": [float(len(np.setdiff1d(lost, unacknowledged)))],
         "lost_unacknowledged": [float(len(np.intersect1d(lost, unacknowledged)))],
-        "duplicate_arrivals": [float(np.count_nonzero(received["duplicate"]))],
+        "duplicate_arrivals": [float(np.count_nonzero(again))],
     }
     if fault_ns is not None:
         topics = np.unique(sent["topic"])
-        figures["gap_ms"] = [gap / MS for gap in _gaps(topics, received, end_ns, fault_ns)]
+        figures["gap_ms"] = [gap / MS for gap in _gaps(topics, given, end_ns, fault_ns)]
     return figures
 
 
@@ -55,10 +58,10 @@ def _keys(columns: dict[str, Column]) -> Column:
     return columns["topic"] << SEQUENCE_BITS | columns["sequence"]
 
 
-def _gaps(topics: Column, received: dict[str, Column], end_ns: int, fault_ns: int) -> list[float]:
+def _gaps(topics: Column, given: dict[str, Column], end_ns: int, fault_ns: int) -> list[float]:
     """Of each topic, shortest first."""
-    order = np.lexsort((received["arrived_ns"], received["topic"]))
-    numbers, arrived = received["topic"][order], received["arrived_ns"][order]
+    order = np.lexsort((given["arrived_ns"], given["topic"]))
+    numbers, arrived = given["topic"][order], given["arrived_ns"][order]
     gaps = []
     for topic in topics:
         first, last = np.searchsorted(numbers, [topic, topic + 1])
