@@ -21,7 +21,7 @@ build: .venv/.dev .venv/.built
 
 .PHONY: tools-test
 tools-test:
-	@tools/need mosquitto_pub=mosquitto-clients mosquitto=mosquitto /usr/share/zookeeper/bin/zkServer.sh=zookeeper
+	@tools/need mosquitto_pub=mosquitto-clients mosquitto=mosquitto nats-server=nats-server /usr/share/zookeeper/bin/zkServer.sh=zookeeper
 
 .venv/bin/python:
 	@tools/need gcc=gcc make=make

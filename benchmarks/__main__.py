@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from holdfast.errors import Unavailable
+
 from . import client, crash, failover, growth, latency, memory, paho, protection, suback, throughput
 from .brokers import KINDS, NAMES, NotStarted, raise_file_limit
-from .group import NotReached
 from .load import Lost
 from .measure import TurnFailed
 from .report import SUMMARY_COLUMNS, Machine, Outcome, Table, Verdict, as_json, markdown
@@ -55,7 +56,7 @@ def attempt(name: str, run: Run, console: Console) -> Outcome:
     """One benchmark; if a contestant fails in it, that is its verdict and the others still run."""
     try:
         return BENCHMARKS[name](run)
-    except (NotStarted, NotReached, TurnFailed, Lost, Refused) as error:
+    except (NotStarted, Unavailable, TurnFailed, Lost, Refused) as error:
         console.print(f"{name} failed: {error}", style="red", markup=False, highlight=False)
         reason = str(error).strip().splitlines()[0]
         return Outcome([], [Verdict(name, "every contestant runs", f"failed: {reason}", False)], failed=True)

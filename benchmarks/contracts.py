@@ -6,7 +6,9 @@ Topic names of one set have one length: packets then have one size, and receiver
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+FRAME = Path(__file__).parents[1] / "examples" / "frame.toml"
 DEPLOYMENT = """\
 [deployment]
 failover = "50ms"

@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from holdfast.contract.file import load_contracts
+from holdfast.lab.ahead import go_ahead
+from holdfast.lab.group import Group, Settings, running_group
 
-from .ahead import go_ahead
-from .group import FRAME, Group, Settings, running_group
+from .contracts import FRAME
 from .measure import Aside, alone, aside, spread
 from .mix import Account, Published, Received, proxies_of, publish_mix, receive_mix, settle_account
 from .report import Outcome, Table, Verdict

@@ -6,27 +6,24 @@ brokers is cut, at any moment; then it wakes up, or the link is healed, and the 
 
 from __future__ import annotations
 
-import asyncio
 import random
 import signal
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 
-import uvloop
+import msgspec
 
-from holdfast import connect
 from holdfast.contract.file import load_contracts
-from holdfast.contract.model import Contract
+from holdfast.lab.ahead import go_ahead
+from holdfast.lab.cpu import place
+from holdfast.lab.failover import sleep_until_after_message
+from holdfast.lab.group import Group, Settings, ask_view, running_group
+from holdfast.lab.steady import Failover, Steady, judge, watching
 from holdfast.mqtt.conventions import ViewNote
 
-from .ahead import go_ahead
-from .group import FRAME, Group, Settings, ask_view, running_group
-from .latency import run_in_real_time
-from .measure import Cue, alone, aside
-from .mix import BODY, STOP_POLL_S, watch_redirects
+from .contracts import FRAME
+from .measure import alone
 from .report import Outcome, Table, Verdict
 from .stage import Run
 
@@ -38,95 +35,8 @@ P50_MS_MAX = 2.0
 WORST_MS_MAX = 10.0
 
 
-@dataclass
-class Seen:
-    """What the steady topic's publisher and subscriber saw, in nanoseconds of the monotonic clock."""
-
-    made: dict[int, int] = field(default_factory=dict)
-    arrived: dict[int, int] = field(default_factory=dict)
-    publisher_moves: list[int] = field(default_factory=list)
-    subscriber_moves: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Failover:
-    """One fault: the first message after it, and when both clients were served by the new primary."""
-
-    at_ns: int
-    first_latency_ms: float
-    worst_latency_ms: float
-    excess_ms: float
-    moved_ms: float
-    lost: int
-
-
-def steady(cue: Cue, addresses: list[str], begin_ns: int, contract: Contract) -> Seen:
-    """Publishes one topic at its period from `begin_ns` on, and receives it, until told to stop."""
-    run_in_real_time()
-    topic = contract.topics[0].replace("+", "steady")
-
-    async def work() -> Seen:
-        seen, number = Seen(), 0
-        async with (
-            await connect(*addresses, client_id="steady-publisher") as publisher,
-            await connect(*addresses, client_id="steady-subscriber") as subscriber,
-        ):
-            publisher.declare(contract)
-            seen.publisher_moves = watch_redirects(publisher)
-            seen.subscriber_moves = watch_redirects(subscriber)
-            await subscriber.subscribe(topic, qos=1)
-
-            async def receive() -> None:
-                async for message in subscriber:
-                    seen.arrived.setdefault(BODY.unpack(message.payload)[0], time.monotonic_ns())
-
-            receiving = asyncio.create_task(receive())
-            cue.ready()
-            while not cue.stopped():
-                due_ns = begin_ns + number * PERIOD_NS
-                await asyncio.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
-                seen.made[number] = time.monotonic_ns()
-                await publisher.publish(topic, BODY.pack(number, seen.made[number]))
-                number += 1
-            await asyncio.sleep(10 * STOP_POLL_S)
-        await receiving
-        return seen
-
-    return uvloop.run(work())
-
-
-def sleep_until_phase(begin_ns: int, phase: float) -> None:
-    """Until that part of a period has passed since a publication."""
-    since = (time.monotonic_ns() - begin_ns) % PERIOD_NS
-    wait_ns = int(phase * PERIOD_NS) - since
-    time.sleep((wait_ns if wait_ns > 0 else wait_ns + PERIOD_NS) / 1e9)
-
-
-def judge(seen: Seen, at_ns: int) -> Failover:
-    """What the fault at that time did to the messages made from a period before to five after it."""
-    around = [
-        number for number, made in seen.made.items() if at_ns - PERIOD_NS <= made < at_ns + 5 * PERIOD_NS
-    ]
-    came = [number for number in around if number in seen.arrived]
-    latencies = {number: (seen.arrived[number] - seen.made[number]) / 1e6 for number in came}
-    first = next(number for number in came if seen.made[number] >= at_ns)
-    gaps = [seen.arrived[later] - seen.arrived[earlier] for earlier, later in pairwise(came)]
-    moved = max(
-        next((each for each in moves if each >= at_ns), at_ns + 10**12)
-        for moves in (seen.publisher_moves, seen.subscriber_moves)
-    )
-    return Failover(
-        at_ns,
-        latencies[first],
-        max(latencies.values()),
-        (max(gaps) - PERIOD_NS) / 1e6,
-        (moved - at_ns) / 1e6,
-        len(around) - len(came),
-    )
-
-
 def killed(group: Group, note: ViewNote, begin_ns: int, _rng: random.Random) -> int:
-    sleep_until_phase(begin_ns, 0.5)
+    sleep_until_after_message(begin_ns, PERIOD_NS, int(0.5 * PERIOD_NS))
     at_ns = group.kill(note.teller)
     time.sleep(QUIET_S)
     group.start(note.teller)
@@ -134,7 +44,7 @@ def killed(group: Group, note: ViewNote, begin_ns: int, _rng: random.Random) -> 
 
 
 def stopped(group: Group, note: ViewNote, begin_ns: int, rng: random.Random) -> int:
-    sleep_until_phase(begin_ns, rng.random())
+    sleep_until_after_message(begin_ns, PERIOD_NS, int(rng.random() * PERIOD_NS))
     at_ns = group.signal(note.teller, signal.SIGSTOP)
     time.sleep(2 * QUIET_S)
     group.signal(note.teller, signal.SIGCONT)
@@ -143,7 +53,7 @@ def stopped(group: Group, note: ViewNote, begin_ns: int, rng: random.Random) -> 
 
 
 def cut(group: Group, note: ViewNote, begin_ns: int, rng: random.Random) -> int:
-    sleep_until_phase(begin_ns, rng.random())
+    sleep_until_after_message(begin_ns, PERIOD_NS, int(rng.random() * PERIOD_NS))
     (relay,) = group.relays.values()
     at_ns = time.monotonic_ns()
     relay.tell("cut")
@@ -172,8 +82,9 @@ def faults(fault: Fault, count: int, settings: Settings) -> list[Failover]:
     rng = random.Random(1)
     with running_group(2, FRAME, settings) as group:
         begin_ns = time.monotonic_ns() + int(BEGIN_S * 1e9)
-        with aside(steady, group.addresses, begin_ns, contract) as watching:
-            watching.await_ready()
+        topic = contract.topics[0].replace("+", "steady")
+        with watching(Steady(group.addresses, topic, contract, begin_ns)) as watched:
+            place(watched.pid, (), "realtime")
             time.sleep(max(0.0, (begin_ns - time.monotonic_ns()) / 1e9) + QUIET_S)
             times = []
             for _ in range(count):
@@ -182,8 +93,8 @@ def faults(fault: Fault, count: int, settings: Settings) -> list[Failover]:
                 times.append(fault(group, note, begin_ns, rng))
             group.await_protected()
             time.sleep(2 * QUIET_S)
-            seen: Seen = watching.finish()
-    return [judge(seen, at_ns) for at_ns in times]
+            seen = watched.finish()
+    return [judge(seen, at_ns, PERIOD_NS) for at_ns in times]
 
 
 def failover(run: Run) -> Outcome:
@@ -201,7 +112,7 @@ def failover(run: Run) -> Outcome:
             _verdict_killed(results["SIGKILL"]),
             *(_verdict_silent(kind, results[kind], x_ms) for kind in ("SIGSTOP", "cut link")),
         ],
-        {kind: [asdict(each) for each in found] for kind, found in results.items()},
+        {kind: [msgspec.to_builtins(each) for each in found] for kind, found in results.items()},
     )
 
 

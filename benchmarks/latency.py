@@ -15,7 +15,8 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
-from .ahead import NICENESS, SLICE_NS, go_ahead
+from holdfast.lab.ahead import NICENESS, SLICE_NS, go_ahead
+
 from .brokers import Broker, field_of
 from .contracts import Contracts, plant
 from .load import BATCH, Lost

@@ -23,8 +23,8 @@ import uvloop
 from holdfast import Client, Outgoing, connect
 from holdfast.contract.model import Contract
 from holdfast.endpoint import Event, Redirected
+from holdfast.lab.ahead import go_ahead
 
-from .ahead import go_ahead
 from .measure import Cue
 
 STOP_POLL_S = 0.02

@@ -20,7 +20,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from .group import FRAME, Group, running_group
+from holdfast.lab.group import Group, running_group
+
+from .contracts import FRAME
 from .measure import spread
 from .report import Outcome, Table, Verdict
 from .stage import Run

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.contract.file import load_contracts
+from holdfast.lab.group import LOOPBACK, START_S_MAX, Group, Settings, free_ports, running_group
 
 from .brokers import KINDS, Broker, cpu_spent_ns
-from .group import FRAME, LOOPBACK, START_S_MAX, Group, Settings, free_ports, running_group
+from .contracts import FRAME
 from .load import BATCH, Generator, Lost, Measured, stamped_stream
 from .measure import ratio, spread, take_turns
 from .report import Outcome, Table, Verdict

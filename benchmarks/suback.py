@@ -6,73 +6,42 @@ Depth counts the primary: at depth 1 nobody is waited for. The members work in p
 
 from __future__ import annotations
 
-import socket
 import time
 from dataclasses import dataclass
 from statistics import median
 
-from holdfast.mqtt.codec import decode, encode, split
+from holdfast.lab.group import Group, Settings, running_group
+from holdfast.lab.wire import Wire
 from holdfast.mqtt.conventions import DEPTH_PROPERTY
-from holdfast.mqtt.packets import Connack, Connect, Packet, Properties, Suback, Subscribe, Subscription
 
-from .group import FRAME, LOOPBACK, Group, Settings, running_group
+from .contracts import FRAME
 from .latency import run_in_real_time
 from .measure import alone, spread
 from .report import Outcome, Table, Verdict
 from .stage import Run
-from .wires import Refused
 
 DEPTHS = (1, 2, 3, 4)
 WAY_MS = 2.0
 FLAT = 0.2
-ANSWER_S_MAX = 10.0
 
 
-class Asker:
-    """A plain MQTT 5 connection that asks and waits."""
-
-    def __init__(self, port: int) -> None:
-        self.sock = socket.create_connection((LOOPBACK, port), timeout=ANSWER_S_MAX)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.buffer = bytearray()
-        self.sock.sendall(encode(Connect(client_id="asker"), 5))
-        answer = self.read()
-        if not isinstance(answer, Connack) or answer.reason:
-            raise Refused(f"CONNECT was answered with {answer}")
-
-    def read(self) -> Packet:
-        while (frame := split(self.buffer)) is None:
-            piece = self.sock.recv(65_536)
-            if not piece:
-                raise Refused("the broker closed the connection")
-            self.buffer += piece
-        first, start, end = frame
-        packet = decode(first, bytes(self.buffer[start:end]), 5)
-        del self.buffer[:end]
-        return packet
-
-    def subscribe(self, number: int, depth: int) -> float:
-        """Milliseconds until SUBACK."""
-        wanted = [Subscription(f"suback/{depth}/{number}")]
-        properties = Properties(user=[(DEPTH_PROPERTY, str(depth))])
-        data = encode(Subscribe(packet_id=1, subscriptions=wanted, properties=properties), 5)
-        begin = time.perf_counter_ns()
-        self.sock.sendall(data)
-        answer = self.read()
-        took = (time.perf_counter_ns() - begin) / 1e6
-        if not isinstance(answer, Suback) or answer.reasons != [0]:
-            raise Refused(f"SUBSCRIBE with depth {depth} was answered with {answer}")
-        return took
+def subscribe(wire: Wire, number: int, depth: int) -> float:
+    """Milliseconds until SUBACK."""
+    packet = wire.subscription([f"suback/{depth}/{number}"], 0, [(DEPTH_PROPERTY, str(depth))])
+    begin = time.perf_counter_ns()
+    wire.send_bytes(packet)
+    wire.granted()
+    return (time.perf_counter_ns() - begin) / 1e6
 
 
 def ask(port: int, rounds: int) -> dict[int, list[float]]:
     """Depths take turns, so that what disturbs one disturbs all."""
     run_in_real_time()
-    asker = Asker(port)
+    wire = Wire(port, "asker")
     took: dict[int, list[float]] = {depth: [] for depth in DEPTHS}
     for number in range(rounds):
         for depth in DEPTHS:
-            took[depth].append(asker.subscribe(number, depth))
+            took[depth].append(subscribe(wire, number, depth))
     return took
 
 

@@ -254,6 +254,25 @@ def test_a_standby_that_refuses_names_the_primary() -> None:
     assert bench.endpoint.home == A
 
 
+def test_a_member_that_is_referred_to_is_not_dialled_past_the_address_that_we_have_for_it() -> None:
+    """Behind a relay or a forwarded port, what brokers know of themselves may not be for us."""
+    near, far = ("127.0.0.1", 1), ("127.0.0.1", 2)
+    bench = Bench(near, far)
+    bench.admit(near, view(4, "a", "ab"))
+    bench.admit(far, view(4, "b", "ab"))
+    moved = Properties(server_reference="b:1883", user=told(view(5, "a", "ba")).user)
+    bench.say(near, Disconnect(Reason.SERVER_MOVED, moved))
+    bench.announce(far, view(5, "b", "ba"))
+    bench.pass_time(100 * MS)
+    assert bench.endpoint.home == far
+    assert bench.dialled == [near]
+    bench.open(near)
+    elsewhere = Properties(server_reference="b:1883")
+    bench.say(near, Connack(reason=Reason.USE_ANOTHER_SERVER, properties=elsewhere))
+    bench.pass_time(100 * MS)
+    assert set(bench.dialled) == {near}
+
+
 def test_members_that_were_not_named_are_dialled() -> None:
     bench = Bench(A)
     bench.admit(A, view(4, "a", "abc"))

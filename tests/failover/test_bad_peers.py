@@ -6,8 +6,9 @@ import struct
 import time
 
 import pytest
-from benchmarks.group import FRAME, LOOPBACK, running_group
+from benchmarks.contracts import FRAME
 
+from holdfast.lab.group import LOOPBACK, running_group
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import format_stamp
 from holdfast.mqtt.packets import Connect, Packet, Properties, Publish, Subscribe, Subscription
@@ -23,7 +24,7 @@ WAIT_S = 8.0
 
 @pytest.fixture(scope="module")
 def pair():
-    with running_group(settings=CALM) as group:
+    with running_group(2, FRAME, CALM) as group:
         yield group
 
 
@@ -33,7 +34,7 @@ def frame(body: bytes, kind: int = CONTROL) -> bytes:
 
 def hello(**changed: object) -> bytes:
     words: dict[str, object] = {
-        "protocol": PROTOCOL, "group": "bench", "contracts": "", "name": "b",
+        "protocol": PROTOCOL, "group": "lab", "contracts": "", "name": "b",
         "role": Role.JOINING, "view": 0, "epoch": 0, "number": 0,
     }  # fmt: skip
     return frame(encode_word(Hello(**{**words, **changed})))
@@ -93,7 +94,7 @@ def test_random_bytes_and_lost_strangers_change_nothing(pair) -> None:
     ("changed", "words"),
     [
         ({"protocol": PROTOCOL + 1}, "run the same version on both"),
-        ({"group": "another"}, "this is 'bench'"),
+        ({"group": "another"}, "this is 'lab'"),
         ({"name": "z"}, "is not another member of the group"),
         ({"contracts": "f00"}, "the contract files differ"),
     ],
@@ -109,7 +110,7 @@ def test_a_member_that_cannot_be_one_is_told_why(pair, changed: dict[str, object
 def test_members_with_different_contracts_say_so_in_both_logs(tmp_path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(FRAME.read_text().replace("loss_tolerance = 3", "loss_tolerance = 2"))
-    with running_group(settings=CALM, started=False) as group:
+    with running_group(2, FRAME, CALM, started=False) as group:
         group.contracts["b"] = other
         for name in group.members:
             group.start(name)

@@ -5,8 +5,10 @@ Each test leaves the pair protected again; the topic tolerates no loss, so every
 
 import signal
 
+from benchmarks.contracts import FRAME
 from benchmarks.crash import trial
-from benchmarks.group import ask_view, running_group
+
+from holdfast.lab.group import ask_view, running_group
 
 from .traffic import CALM, CALM_RELAYED, Traffic, aside, run, until
 
@@ -29,7 +31,7 @@ def test_a_killed_primary_comes_back_as_backup_and_nothing_is_lost() -> None:
                 assert after.teller != note.teller
                 assert after.number > note.number
 
-    with running_group(settings=CALM) as group:
+    with running_group(2, FRAME, CALM) as group:
         run(test(group))
 
 
@@ -47,7 +49,7 @@ def test_a_killed_backup_comes_back_under_traffic() -> None:
             assert after.teller == note.teller
             await traffic.more(2)
 
-    with running_group(settings=CALM) as group:
+    with running_group(2, FRAME, CALM) as group:
         run(test(group))
 
 
@@ -65,7 +67,7 @@ def test_a_replica_that_lags_is_let_go_and_taken_in_again() -> None:
             assert after.teller == note.teller
             await traffic.more(2)
 
-    with running_group(settings=CALM) as group:
+    with running_group(2, FRAME, CALM) as group:
         run(test(group))
 
 
@@ -81,7 +83,7 @@ def test_a_primary_that_was_stopped_steps_down_when_it_wakes() -> None:
             assert after.teller == note.places[1].name
             await traffic.more(2)
 
-    with running_group(settings=CALM) as group:
+    with running_group(2, FRAME, CALM) as group:
         run(test(group))
 
 
@@ -99,7 +101,7 @@ def test_a_cut_link_gives_one_primary_of_the_highest_view() -> None:
             assert after.teller == note.places[1].name
             await traffic.more(2)
 
-    with running_group(settings=CALM_RELAYED) as group:
+    with running_group(2, FRAME, CALM_RELAYED) as group:
         run(test(group))
 
 
@@ -113,7 +115,7 @@ def test_clients_come_back_when_both_were_killed() -> None:
             await aside(group.await_protected)
             await traffic.more(3)
 
-    with running_group(settings=CALM) as group:
+    with running_group(2, FRAME, CALM) as group:
         run(test(group))
 
 

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 import msgspec
-from benchmarks.group import FRAME, Settings
+from benchmarks.contracts import FRAME
 
 from holdfast import Client, Outgoing, connect
 from holdfast.contract.file import load_contracts
 from holdfast.contract.model import Contract
+from holdfast.lab.group import Settings
 
 NUMBER = struct.Struct("!q")
 WAIT_S = 8.0

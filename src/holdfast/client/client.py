@@ -28,6 +28,7 @@ from holdfast.contract.model import Contract
 from holdfast.endpoint import (
     Address,
     Answered,
+    Batch,
     Connected,
     Ended,
     Endpoint,
@@ -37,6 +38,7 @@ from holdfast.endpoint import (
     Message,
     Outgoing,
     Redirected,
+    Sink,
     Ticket,
     TurnedAway,
 )
@@ -56,6 +58,7 @@ CONNECT_S_MAX = 10.0
 ANSWER_S_MAX = 30.0
 OUTAGE_S_MAX = 30.0
 BATCH_MAX = 1000
+UNWRITTEN_BYTES_MAX = 256 * 1024
 TOKEN_BYTES = 4
 FAILOVERS_MAX = 1000
 
@@ -251,6 +254,27 @@ class Client:
         answers = [await self._answer(part, each) for part, each in zip(parts, tickets, strict=True)]
         return [reason for reasons in answers for reason in reasons]
 
+    def prepare(self, messages: list[Outgoing]) -> Batch:
+        """Plain messages of QoS 0 that are to be posted together again and again, more cheaply so."""
+        return self._endpoint.prepare(messages)
+
+    def post(self, messages: Batch | list[Outgoing], *, created_ns: int) -> bool:
+        """Publishes without waiting: for whoever keeps its own time, and does not ask what became of it.
+
+        False if nothing was published: too much waits for the socket or for answers.
+        """
+        target = self._driver.target
+        if target is not None and target.congested and target.unwritten_bytes > UNWRITTEN_BYTES_MAX:
+            return False
+        if isinstance(messages, Batch):
+            self._endpoint.publish_batch(messages, wall_ns=created_ns)
+        elif self._endpoint.room < len(messages):
+            return False
+        else:
+            self._endpoint.publish_many(messages, now_ns=time.monotonic_ns(), wall_ns=created_ns)
+        self._driver.flush()
+        return True
+
     async def _publish(self, batch: list[Outgoing], stamp: bool) -> Ticket | None:
         if batch and self._endpoint.room < BATCH_MAX:
             asked = sum(message.qos > 0 for message in batch)
@@ -358,6 +382,17 @@ class Client:
                 await self._more()
             except StopAsyncIteration:
                 return
+
+    def pour(self, sink: Sink) -> None:
+        """From now on ordinary messages go to the sink while they are read, duplicates too, and are
+        acknowledged at once; only the others are still to be taken."""
+        self._endpoint.pour(sink)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What was published and waits for the socket."""
+        target = self._driver.target
+        return 0 if target is None else target.unwritten_bytes
 
     async def _more(self) -> None:
         if self._error is not None:

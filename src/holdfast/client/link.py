@@ -74,6 +74,11 @@ class Link(asyncio.Protocol):
     def congested(self) -> bool:
         return not self._writable.is_set()
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the socket has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)

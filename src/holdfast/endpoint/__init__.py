@@ -5,10 +5,13 @@ from holdfast.endpoint.endpoint import Endpoint
 from holdfast.endpoint.events import Answered, Connected, Ended, Event, Lost, Redirected, Ticket, TurnedAway
 from holdfast.endpoint.messages import Message
 from holdfast.endpoint.outgoing import Outgoing
+from holdfast.endpoint.retention import Batch
+from holdfast.endpoint.sink import Sink
 
 __all__ = [
     "Address",
     "Answered",
+    "Batch",
     "Connected",
     "Ended",
     "Endpoint",
@@ -18,6 +21,7 @@ __all__ = [
     "Message",
     "Outgoing",
     "Redirected",
+    "Sink",
     "Ticket",
     "TurnedAway",
 ]

@@ -22,8 +22,9 @@ from holdfast.endpoint.messages import Message
 from holdfast.endpoint.outbox import Outbox
 from holdfast.endpoint.outgoing import Outgoing
 from holdfast.endpoint.protocol import Done, Incoming
-from holdfast.endpoint.retention import Retention
+from holdfast.endpoint.retention import Batch, Retention
 from holdfast.endpoint.session import Session
+from holdfast.endpoint.sink import Sink
 from holdfast.endpoint.subscribing import Subscriptions
 from holdfast.errors import PeerError, Unavailable
 from holdfast.mqtt.conventions import VIEW_TOPIC, ViewNote, find_view, parse_view, publisher_name
@@ -169,6 +170,18 @@ class Endpoint:
         """The ticket answers for all of them; None if all have QoS 0."""
         self._check_open()
         return self._outbox.publish_many(messages, wall_ns if stamp else None)
+
+    def prepare(self, messages: list[Outgoing]) -> Batch:
+        """Plain messages of QoS 0 that will be published together again and again."""
+        return self._outbox.retention.prepare(messages)
+
+    def publish_batch(self, batch: Batch, *, wall_ns: int) -> None:
+        self._check_open()
+        self._outbox.publish_batch(batch, wall_ns)
+
+    def pour(self, sink: Sink) -> None:
+        """From now on what a sink may have goes there instead of waiting to be taken."""
+        self._inbox.sink = sink
 
     def subscribe(
         self,

@@ -172,7 +172,7 @@ class Group:
         self.hang_up(channel)
         channel.closed(self.now_ns)
         if packet.reason in LATER or packet.reason == Reason.QUOTA_EXCEEDED:
-            self._follow(packet.properties.server_reference)
+            self._follow(packet.properties.server_reference, note)
             self.hear(channel, note)
         else:
             channel.retire()
@@ -187,8 +187,8 @@ class Group:
         if channel is self.target and packet.reason not in LATER:
             self.end(refusal)
             return
-        self._follow(packet.properties.server_reference)
         note = find_view(packet.properties.user)
+        self._follow(packet.properties.server_reference, note)
         if note is not None and (self.view is None or note.number > self.view.number):
             self.view = note
         self.gone(channel, refusal)
@@ -268,9 +268,12 @@ class Group:
                 channel.hurry(self.now_ns)
         self._plan()
 
-    def _follow(self, reference: str | None) -> None:
+    def _follow(self, reference: str | None, note: ViewNote | None) -> None:
+        """Dials where a broker sends us, unless that is a member whom we reach by another address."""
         address = parse_reference(reference)
-        if address is not None and address not in self.channels:
+        places = [place for each in (note, self.view) if each is not None for place in each.places]
+        referred = {place.name for place in places if (place.host, place.port) == address}
+        if address is not None and not any(each.name in referred for each in self.channels.values()):
             self._add(address, "")
 
     def _add(self, address: Address, name: str) -> None:

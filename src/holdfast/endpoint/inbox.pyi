@@ -2,12 +2,15 @@ from typing import Protocol
 
 from holdfast.endpoint.messages import Message
 from holdfast.endpoint.order import Order
+from holdfast.endpoint.sink import Sink
 from holdfast.mqtt.packets import Publish
 
 class Acknowledger(Protocol):
     def acknowledge(self, packet_id: int) -> None: ...
+    def acknowledge_taken(self, packets: bytes) -> None: ...
 
 class Inbox:
+    sink: Sink | None
     def __init__(self, queue_max: int, streams_max: int) -> None: ...
     def __len__(self) -> int: ...
     @property

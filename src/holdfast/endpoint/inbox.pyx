@@ -4,6 +4,7 @@ Laws:
 - each message of a publisher and topic is given out once, in order, with the gap before it
 - a message is acknowledged when it is taken; its duplicate is acknowledged no earlier
 - a retained copy is history: it is always given out, and says nothing about order
+- with a `sink`, what it may have goes there and is acknowledged at once; the rest waits as ever
 - `scan` takes only what it fully understands: anything else is left to the codec, which says what is wrong
 """
 
@@ -15,7 +16,8 @@ from libc.string cimport memcmp
 
 from holdfast.endpoint.messages cimport Message
 from holdfast.endpoint.order cimport DUPLICATE, Order, Stream, Topic
-from holdfast.mqtt.wire cimport read_u16, read_varint
+from holdfast.endpoint.sink cimport Sink
+from holdfast.mqtt.wire cimport Out, out_free, out_reserve, read_u16, read_varint, write_u16
 
 from holdfast.mqtt.conventions import STAMP_CHARS_MAX, VIEW_TOPIC, find_stamp
 
@@ -25,6 +27,8 @@ cdef enum:
     RETAIN = 0x01
     DIGITS_MAX = 18  # of a number that surely fits
     SLASH = 0x2F
+    PUBACK_BYTE = 0x40
+    PUBACK_BYTES = 4
     USER_PROPERTY_BYTES = 7  # identifier, "hf" and the length of its value
 
 cdef int STAMP_MAX = STAMP_CHARS_MAX
@@ -65,6 +69,10 @@ cdef class Inbox:
     cdef Py_ssize_t queue_max
     # The stream of the stamp that was read last.
     cdef Stream found
+    cdef public Sink sink
+    # What the sink's messages leave behind: their PUBACKs, and one that is used for all.
+    cdef Out acknowledgements
+    cdef Message scratch
 
     def __init__(self, Py_ssize_t queue_max, int streams_max):
         self.order = Order(streams_max)
@@ -72,6 +80,10 @@ cdef class Inbox:
         self.append = self.queue.append
         self.popleft = self.queue.popleft
         self.queue_max = queue_max
+        self.scratch = Message.__new__(Message)
+
+    def __dealloc__(self):
+        out_free(&self.acknowledgements)
 
     def __len__(self):
         return len(self.queue)
@@ -103,6 +115,9 @@ cdef class Inbox:
             if length < 0 or end - at - 1 - size < length or 1 + size + length > packet_bytes_max:
                 break
             behind = at + 1 + size + length
+            if self.sink is not None and self._pour(at[0], at + 1 + size, behind, wall_ns, unacknowledged, unreleased):
+                at = behind
+                continue
             message = self._read(at[0], at + 1 + size, behind)
             if message is None:
                 break
@@ -123,24 +138,67 @@ cdef class Inbox:
                     message.ghost = True
             self.append(message)
             room -= 1
+        if self.acknowledgements.len:
+            protocol.acknowledge_taken(
+                PyBytes_FromStringAndSize(<char*>self.acknowledgements.data, self.acknowledgements.len))
+            self.acknowledgements.len = 0
         return at - base
 
-    cdef Message _read(self, int first, const uint8_t* at, const uint8_t* end):
-        """The message in a body; None unless its only property is a stamp, or it has none."""
-        cdef Py_ssize_t name_size
+    cdef bint _pour(self, int first, const uint8_t* at, const uint8_t* end, int64_t wall_ns, dict unacknowledged,
+                    set unreleased) except -1:
+        """Gives the message in a body to the sink; says no if it is none for a sink."""
         cdef Topic topic
-        cdef Message message
         cdef int packet_id = 0
+        cdef bint duplicate
+        cdef uint8_t* answer
+        if first & RETAIN:
+            return False
+        topic = self._read_topic(at, end)
+        if topic is None:
+            return False
+        at += 2 + read_u16(at)
+        if first & 0x02:
+            if end - at < 3:
+                return False
+            packet_id = read_u16(at)
+            if packet_id == 0 or packet_id in unacknowledged or packet_id in unreleased:
+                return False
+            at += 2
+        at = self._read_stamp(self.scratch, topic, at, end)
+        if at == NULL:
+            return False
+        duplicate = self.order.advance(self.found, self.scratch.number) == DUPLICATE
+        if packet_id:
+            if not out_reserve(&self.acknowledgements, PUBACK_BYTES):
+                raise MemoryError
+            answer = self.acknowledgements.data + self.acknowledgements.len
+            answer[0] = PUBACK_BYTE
+            answer[1] = 2
+            write_u16(answer + 2, packet_id)
+            self.acknowledgements.len += PUBACK_BYTES
+        self.sink.put(topic.name, at, end - at, self.scratch.created, self.scratch.number, wall_ns, duplicate)
+        return True
+
+    cdef Topic _read_topic(self, const uint8_t* at, const uint8_t* end):
+        """The topic at the front of a body; None if a message of it needs more thought."""
+        cdef Py_ssize_t name_size
         if end - at < 2:
             return None
         name_size = read_u16(at)
         if end - at < name_size + 3:
             return None
-        topic = self.order.topic(at + 2, name_size)
-        if topic is None or (
-                name_size == PyBytes_GET_SIZE(VIEW_NAME) and memcmp(at + 2, PyBytes_AS_STRING(VIEW_NAME), name_size) == 0):
+        if name_size == PyBytes_GET_SIZE(VIEW_NAME) and memcmp(at + 2, PyBytes_AS_STRING(VIEW_NAME), name_size) == 0:
             return None
-        at += 2 + name_size
+        return self.order.topic(at + 2, name_size)
+
+    cdef Message _read(self, int first, const uint8_t* at, const uint8_t* end):
+        """The message in a body; None unless its only property is a stamp, or it has none."""
+        cdef Topic topic = self._read_topic(at, end)
+        cdef Message message
+        cdef int packet_id = 0
+        if topic is None:
+            return None
+        at += 2 + read_u16(at)
         if first & 0x02:
             if end - at < 3:
                 return None

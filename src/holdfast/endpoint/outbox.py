@@ -18,7 +18,7 @@ from holdfast.endpoint.events import Ticket
 from holdfast.endpoint.outgoing import Outgoing
 from holdfast.endpoint.pending import Pending
 from holdfast.endpoint.protocol import REFUSAL, Done, Protocol
-from holdfast.endpoint.retention import Record, Retention
+from holdfast.endpoint.retention import Batch, Record, Retention
 from holdfast.endpoint.session import VERSION, Session
 from holdfast.errors import Refused
 from holdfast.mqtt.codec import decode, encode, split
@@ -77,6 +77,15 @@ class Outbox:
         finally:
             self.advance()
         return ticket
+
+    def publish_batch(self, batch: Batch, created_ns: int) -> None:
+        to = self._to
+        if to is not None:
+            data = self.retention.publish_batch(batch, created_ns, to.takes_bytes_max)
+            if data is not None:
+                to.write(data)
+                return
+        self.publish_many(batch.messages, created_ns)
 
     def _check_room(self, asked: int) -> None:
         if asked > self.room:
@@ -175,6 +184,12 @@ class Outbox:
         self._to = to
         if to is None:
             return
+        if not self._unwritten and not self.session.pending:
+            # A publisher of many topics must not be late for the next ones because of these.
+            plain = self.retention.kept_plain(to.takes_bytes_max)
+            if plain is not None:
+                to.write(plain)
+                return
         for waiting in self._unwritten:
             waiting.record.blocked = 0
         again = {waiting.order: waiting for waiting in self._unwritten if waiting.pending is None}

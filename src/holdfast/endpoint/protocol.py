@@ -162,6 +162,11 @@ class Protocol:
         self.session.unreleased.add(packet_id)
         self._recorded.add(packet_id)
 
+    def acknowledge_taken(self, packets: bytes) -> None:
+        """These PUBACKs are of messages that reached their user while they were read."""
+        if self.state is State.CONNECTED:
+            self._out += packets
+
     def ping(self) -> None:
         self._put(Pingreq())
 

@@ -24,6 +24,14 @@ cdef class Record:
     cdef int slot(self, int age) noexcept
 
 
+cdef class Batch:
+    cdef readonly list messages
+    cdef list records
+    cdef list payloads
+    # No packet of it is longer.
+    cdef Py_ssize_t packet_bytes_max
+
+
 cdef class Retention:
     cdef readonly str publisher
     cdef public int64_t unsent

@@ -117,6 +117,10 @@ cdef class Record:
         return unsent
 
 
+cdef class Batch:
+    """Comes from `Retention.prepare`."""
+
+
 cdef class Retention:
     def __init__(self, str publisher not None, int topics_max):
         self.publisher = publisher
@@ -230,6 +234,41 @@ cdef class Retention:
             at += 1
         return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len), at
 
+    def prepare(self, list messages not None):
+        """Messages that will be published together again and again; each is plain, and of QoS 0."""
+        cdef Batch batch = Batch()
+        batch.messages, batch.records, batch.payloads = messages, [], []
+        for message in messages:
+            if message.qos or message.retain or message.properties is not None or type(message.payload) is not bytes:
+                raise ValueError(f"{message.topic}: only plain messages of QoS 0 are published in batches")
+            record = self.find(message.topic)
+            batch.records.append(record)
+            batch.payloads.append(message.payload)
+            size = PACKET_HEAD_BYTES_MAX + len((<Record>record).field) + len(self.tail) + len(message.payload)
+            batch.packet_bytes_max = max(batch.packet_bytes_max, size)
+        return batch
+
+    def publish_batch(self, Batch batch not None, int64_t created_ns, Py_ssize_t packet_bytes_max):
+        """Stamps, encodes and keeps a batch, to be written at once; None if it needs more thought."""
+        cdef Py_ssize_t place
+        cdef Record record
+        cdef size_t before
+        cdef bytes packet = None
+        if batch.packet_bytes_max > packet_bytes_max:
+            return None
+        for each in batch.records:
+            if (<Record>each).blocked:
+                return None
+        self.out.len = 0
+        for place in range(len(batch.records)):
+            record = <Record>batch.records[place]
+            before = self.out.len
+            self.put(record, <bytes>batch.payloads[place], 0, False, 0, created_ns, True)
+            if record.capacity:
+                packet = PyBytes_FromStringAndSize(<char*>self.out.data + before, self.out.len - before)
+            self.count(record, packet, True, True)
+        return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len)
+
     cdef int put(self, Record record, bytes payload, int qos, bint retain, int packet_id, int64_t created_ns,
                  bint stamp) except -1:
         """Appends the packet of the next message of `record` to `out`."""
@@ -292,6 +331,26 @@ cdef class Retention:
                 entries.append(Kept(record.orders[at], record.packets[at], record))
         entries.sort(key=lambda entry: entry.order)
         return entries
+
+    def kept_plain(self, Py_ssize_t packet_bytes_max):
+        """The same as bytes, if each is a plain message of QoS 0 that is not too long; otherwise None."""
+        cdef Record record
+        cdef int at
+        cdef bytes packet
+        entries = []
+        for each in self.records.values():
+            record = <Record>each
+            for at in range(record.count):
+                packet = <bytes>record.packets[at]
+                if PyBytes_AS_STRING(packet)[0] != 0x30 or PyBytes_GET_SIZE(packet) > packet_bytes_max:
+                    return None
+                entries.append((record.orders[at], packet))
+        entries.sort()
+        for each in self.records.values():
+            record = <Record>each
+            for at in range(record.count):
+                record.written[at] = True
+        return b"".join([packet for _, packet in entries])
 
     def _retention_of(self, str topic):
         name = topic.encode()

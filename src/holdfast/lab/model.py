@@ -29,7 +29,8 @@ FACTOR_MAX = 1000
 REPETITIONS_MAX = 1000
 
 System = Literal["holdfast", "mosquitto", "nats"]
-Scenario = Literal["flow", "subscribe"]
+Scenario = Literal["flow", "subscribe", "failover"]
+ClientKind = Literal["holdfast", "ordinary"]
 Role = Literal["primary", "backup", "publishers", "subscribers"]
 Priority = Literal["normal", "ahead", "realtime"]
 FaultKind = Literal["none", "kill", "stop", "cut"]
@@ -47,7 +48,8 @@ class Category(Contract, frozen=True, kw_only=True):
 
 
 class Brokers(Checked, frozen=True, kw_only=True):
-    """Who is measured. `replicas` is for nats: in how many servers a stream is kept."""
+    """Who is measured. `replicas` is for nats: in how many servers a stream is kept. `way` is what a message
+    takes at least from one of Holdfast's brokers to another, as between hosts."""
 
     system: System = "holdfast"
     count: Annotated[int, whole(1, MEMBERS_MAX, 2)] = 2
@@ -58,6 +60,7 @@ class Brokers(Checked, frozen=True, kw_only=True):
     join_wait_ns: Annotated[int, duration(1, "1s")] = named("join_wait", 1 * S)
     depth: Annotated[int, whole(1, MEMBERS_MAX, 2)] = 2
     replicas: Annotated[int, whole(1, 5, 1)] = 1
+    way_ns: Annotated[int, duration(0, "2ms")] = named("way", 0)
 
     def relations(self) -> Iterator[Problem]:
         if self.policy not in POLICIES:
@@ -70,8 +73,11 @@ class Brokers(Checked, frozen=True, kw_only=True):
 
 
 class Load(Checked, frozen=True, kw_only=True):
-    """The processes that publish and subscribe, and how."""
+    """The processes that publish and subscribe, and how.
 
+    `ordinary` clients speak MQTT 3.1.1, QoS 1 both ways, to one broker at a time; Holdfast's speak MQTT 5."""
+
+    client: ClientKind = "holdfast"
     publishers: Annotated[int, whole(1, PROCESSES_MAX, 1)] = 1
     subscribers: Annotated[int, whole(1, PROCESSES_MAX, 1)] = 1
     payload_bytes: Annotated[int, whole(16, 2**20, 16)] = 16
@@ -94,7 +100,8 @@ class Place(Checked, frozen=True, kw_only=True):
 
 
 class Fault(Checked, frozen=True, kw_only=True):
-    """What goes wrong, that long after measuring begins. `for` ends a stop or a cut."""
+    """What goes wrong, that long after measuring begins. `for` ends a stop or a cut, and starts a broker that
+    was killed again. In the scenario `failover` it comes that long after a message."""
 
     kind: FaultKind = "none"
     target: Literal["primary", "backup"] = "primary"
@@ -154,6 +161,12 @@ class Plan(Checked, frozen=True, kw_only=True):
             yield Problem("load.depth", f"a subscriber waits for {wanted} members, the group has {offered}")
         if depth > offered > 1:
             yield Problem("brokers.depth", f"subscribers wait for {depth} members, the group has {offered}")
+        if self.brokers.system == "nats" and self.load.client != "ordinary":
+            yield Problem("load.client", 'nats-server speaks MQTT 3.1.1 alone: set it to "ordinary"')
+        if self.load.client == "ordinary" and (self.load.publish_qos, self.load.subscribe_qos) != (1, 1):
+            yield Problem(
+                "load", "ordinary clients use QoS 1 both ways: set publish_qos and subscribe_qos to 1"
+            )
         try:
             self.book()
         except ConfigError as error:

@@ -6,6 +6,7 @@ results/NAME/
                 topics.parquet    TOPICS, one row for each topic
                 sent/*.parquet    SENT, one row for each message published, a file for each process
                 received/*.parquet  RECEIVED, one row for each arrival
+                unacknowledged/*.parquet  UNACKNOWLEDGED, what an ordinary publisher got no PUBACK for
                 outcome.json      Outcome; written last, so a trial that has one is complete
 
 Times are CLOCK_REALTIME nanoseconds: all processes of a trial are on one machine.
@@ -23,6 +24,7 @@ TOPICS = {
     "loss_tolerance": "int32", "retention": "int32",
 }  # fmt: skip
 SENT = {"topic": "int32", "sequence": "int64", "created_ns": "int64"}
+UNACKNOWLEDGED = {"topic": "int32", "sequence": "int64"}
 RECEIVED = {
     "topic": "int32", "sequence": "int64", "created_ns": "int64", "arrived_ns": "int64", "duplicate": "bool",
 }  # fmt: skip

@@ -4,6 +4,7 @@ Laws:
 - whatever was started here is gone when its `with` block ends, whatever happened in it
 - a state is awaited, never assumed after a delay, and every wait has an end
 - what a member said in all its lives is kept
+- Ctrl-C at a terminal is for whoever started the group, which then ends it; it does not reach the members
 """
 
 from __future__ import annotations
@@ -24,23 +25,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.errors import Unavailable
+from holdfast.lab.ahead import go_ahead
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY, ViewNote, find_view
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties
+from holdfast.runtime.tether import tethered
 
-from .ahead import go_ahead
-from .brokers import NotStarted
-
-FRAME = Path(__file__).parents[1] / "examples" / "frame.toml"
 LOOPBACK = "127.0.0.1"
 START_S_MAX = 20.0
 STATE_S_MAX = 20.0
 PROBE_S_MAX = 2.0
 POLL_S = 0.01
-
-
-class NotReached(Exception):
-    """A group did not come to the state that was awaited; the text carries what its members last said."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -85,6 +81,7 @@ class Relay:
                 *(sys.executable, "-m", "holdfast.runtime.relay"),
                 json.dumps({"target": f"{LOOPBACK}:{target_port}"}),
             ],
+            start_new_session=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -102,7 +99,7 @@ class Relay:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise NotStarted("the relay ended")
+            raise Unavailable("the relay ended")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -180,17 +177,18 @@ class Group:
         options = {
             "listen": [[LOOPBACK, member.port]],
             "contracts": str(self.contracts[name]),
-            "group": str(self.folder / f"{name}.toml"),
-            "member": name,
             **self.settings.options,
         }
+        if len(self.members) > 1:
+            options |= {"group": str(self.folder / f"{name}.toml"), "member": name}
         with out.open("wb") as stdout, (self.folder / f"{name}.err").open("ab") as stderr:
             member.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.runtime.serve", json.dumps(options)],
+                tethered([sys.executable, "-m", "holdfast.runtime.serve", json.dumps(options)]),
                 preexec_fn=go_ahead if self.settings.ahead else None,
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
+                start_new_session=True,
             )
         self.await_state(lambda: self._listens(member, out), f"{name} listening", START_S_MAX)
 
@@ -198,13 +196,13 @@ class Group:
     def _listens(member: Member, out: Path) -> bool:
         assert member.process is not None
         if member.process.poll() is not None:
-            raise NotStarted(f"{member.name} ended with {member.process.returncode}: {member.log[-2000:]}")
+            raise Unavailable(f"{member.name} ended with {member.process.returncode}: {member.log[-2000:]}")
         return "listening on" in out.read_text()
 
     def _write_group(self, name: str) -> None:
         settings = self.settings
         text = (
-            f'name = "bench"\nheartbeat = "{settings.heartbeat}"\nsilence = "{settings.silence}"\n'
+            f'name = "lab"\nheartbeat = "{settings.heartbeat}"\nsilence = "{settings.silence}"\n'
             f'join_wait = "{settings.join_wait}"\ndepth = {settings.depth}\n'
         )
         for other in self.members.values():
@@ -274,7 +272,7 @@ class Group:
         give_up = time.monotonic() + seconds
         while not reached():
             if time.monotonic() > give_up:
-                raise NotReached(f"{what}: not within {seconds:g} s\n{self.last_words()}")
+                raise Unavailable(f"{what}: not within {seconds:g} s\n{self.last_words()}")
             time.sleep(POLL_S)
 
     def last_words(self) -> str:
@@ -292,10 +290,10 @@ class Group:
 
 @contextmanager
 def running_group(
-    size: int = 2, contracts: Path = FRAME, settings: Settings | None = None, *, started: bool = True
+    size: int, contracts: Path, settings: Settings | None = None, *, started: bool = True
 ) -> Iterator[Group]:
     """A group that is up and protected, unless the members are to be started one by one."""
-    with tempfile.TemporaryDirectory(prefix="bench-group-") as place:
+    with tempfile.TemporaryDirectory(prefix="holdfast-group-") as place:
         group = Group(Path(place), size, contracts, settings or Settings())
         try:
             if started:

@@ -1,0 +1,8 @@
+# Where messages go that nobody queues. See sink.pyx for the laws.
+
+from libc.stdint cimport int64_t, uint8_t
+
+
+cdef class Sink:
+    cdef int put(self, str topic, const uint8_t* payload, Py_ssize_t size, int64_t created_ns, int64_t sequence,
+                 int64_t arrived_ns, bint duplicate) except -1
