@@ -39,6 +39,18 @@ cdef class Order:
 
     cdef Topic topic(self, const uint8_t* name, Py_ssize_t size):
         """The topic of this name; None if that is no name of a topic."""
+        cdef Topic found = None if self.last is None else self.last.next
+        if found is None or found.forgotten or PyBytes_GET_SIZE(found.key) != size or (
+                memcmp(PyBytes_AS_STRING(found.key), name, size) != 0):
+            found = self.find(name, size)
+            if found is None:
+                return None
+            if self.last is not None:
+                self.last.next = found
+        self.last = found
+        return found
+
+    cdef Topic find(self, const uint8_t* name, Py_ssize_t size):
         cdef bytes key = PyBytes_FromStringAndSize(<const char*>name, size)
         cdef object found = self.topics.get(key)
         cdef Topic made
@@ -48,6 +60,7 @@ cdef class Order:
             return None
         made = Topic()
         made.name = key.decode()
+        made.key = key
         made.streams = {}
         self._forget()
         self.topics[key] = made
@@ -83,9 +96,11 @@ cdef class Order:
         return sequence - newest - 1
 
     def _forget(self):
+        cdef Topic oldest
         while self.topics and self.streams + len(self.topics) >= 2 * self.streams_max:
-            oldest = next(iter(self.topics))
-            self.streams -= len((<Topic>self.topics.pop(oldest)).streams)
+            oldest = <Topic>self.topics.pop(next(iter(self.topics)))
+            self.streams -= len(oldest.streams)
+            oldest.forgotten, oldest.next = True, None
 
     def seen(self, str publisher not None, str topic not None, int64_t sequence):
         """How many are missing right before this message, or DUPLICATE (-1); the topic is a valid name."""
