@@ -1,4 +1,4 @@
-"""What an analysis found: plain data between the analysis, which needs Spark, and the report, which does not."""
+"""What an analysis found: plain data, so that the report needs no Spark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CpuRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic of one trial around the fault: (number of the message counted from the fault, latency in ms)."""
+    """One topic of one trial around the fault: (place of a message counted from it, latency in ms)."""
 
     labels: Labels
     category: str
