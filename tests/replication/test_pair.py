@@ -231,7 +231,7 @@ def test_what_was_not_confirmed_is_sent_again_and_nothing_else() -> None:
     group.run()
     first = next(message for message in subscriber.messages() if message.payload == b"2")
     subscriber.say(Puback(first.packet_id))
-    group.pass_time(2 * MS)
+    group.pass_time(12 * MS)
     there = group.client("s", "b", warm=True)
     group.crash("a")
     assert payloads(there) == [b"3"]

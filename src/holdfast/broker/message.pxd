@@ -82,6 +82,7 @@ cdef struct Topic:
     uint32_t size
     Message* retained       # owned
     uint64_t last_copy      # likewise for its replicate jobs
+    int64_t patient_ns      # until then a copy of this topic may wait LONG, and later ones wait behind it
     uint64_t publisher      # whose stamp its last message had, as a hash, and its number: what comes again is known
     uint64_t sequence
     int64_t replicate_ns    # how long after creation a copy must be sent

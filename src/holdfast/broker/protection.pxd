@@ -36,11 +36,17 @@ cdef struct Awaiting:
     uint64_t head, tail
 
 
+cdef enum:  # how long a copy waits for the dispatch that makes it superfluous
+    BRIEFLY = 0     # its publisher waits for an answer
+    LONG = 1        # nobody waits
+    WAITS = 2
+
+
 cdef class Protection:
     cdef readonly Board board
     cdef JobQueue jobs
     cdef JobQueue later     # messages that go to the backup unless every subscriber has them by then
-    cdef Awaiting patient   # by time: messages that wait a moment for their subscribers before they are copied
+    cdef Awaiting patient[WAITS]    # by time: messages that wait for their subscribers before they are copied
     cdef Awaiting sent      # by frames to the backup
     cdef Awaiting written   # by publication numbers that the journal has
     cdef PolicyKind policy
@@ -48,18 +54,19 @@ cdef class Protection:
     cdef public list durable_log        # messages for the journal; None: there is none
     cdef public bint journal_refuses    # it takes nothing now: durable messages that await an answer get a refusal
     cdef public bint copy_first         # no dispatch before its copy was sent
-    cdef public int64_t patience_ns     # how long a copy waits for the dispatch that makes it superfluous
+    cdef public int64_t patience_ns     # how long a copy waits BRIEFLY; LONG is LONGER times that
     cdef readonly size_t backup_bytes_max   # what may wait on the way to the backup
     cdef public bint backup_lags            # it does not take its copies
     cdef public uint64_t copies, copies_aborted
 
     cdef bint plan(self, Message* m, JobKind kind, uint64_t major) noexcept
     cdef bint protect(self, Message* m, int64_t travelled_ns, bint owed) noexcept
+    cdef bint can_wait(self, Message* m, int64_t due_ns, bint owed) noexcept
     cdef void replicate(self, Message* m) noexcept
     cdef bint copy(self, Message* m) noexcept
     cdef void copy_later(self, Message* m) noexcept
     cdef void copy_when_due(self) noexcept
-    cdef void forget_dispatched(self) noexcept
+    cdef void forget_dispatched(self, Awaiting* patient) noexcept
     cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, Link link, uint32_t index) noexcept
     cdef void release_from(self, Awaited* awaited, uint16_t flag) noexcept
     cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept

@@ -17,6 +17,7 @@ from holdfast.broker.terms cimport Terms, schedule_key
 
 cdef int64_t OWED_GRACE_NS = 2_000_000  # how long a publisher waits for its subscribers before a copy is made
 cdef int64_t COPY_MARGIN_NS = 1_000_000 # how long before its time a copy is sent that waited for subscribers
+cdef int64_t LONGER = 10                # times as long a copy waits when no publisher waits for its answer
 
 
 cdef void forget(Awaiting* awaiting) noexcept:
@@ -33,11 +34,17 @@ cdef void forget(Awaiting* awaiting) noexcept:
     awaiting.cap = 0
 
 
+cdef inline Awaited* first_of(Awaiting* awaiting) noexcept nogil:
+    return &awaiting.items[awaiting.head & (awaiting.cap - 1)]
+
+
 cdef class Protection:
     def __dealloc__(self) -> None:
+        cdef int wait
         jobs_clear(&self.jobs)
         jobs_clear(&self.later)
-        forget(&self.patient)
+        for wait in range(WAITS):
+            forget(&self.patient[wait])
         forget(&self.sent)
         forget(&self.written)
 
@@ -63,6 +70,7 @@ cdef class Protection:
     def set_backup(self, Link backup) -> None:
         """Copies go there from now on; None: nobody protects the messages, and nothing waits for it."""
         cdef Job job
+        cdef int wait
         self.board.backup = None
         self.board.discards_len = 0
         self.release_up_to(&self.sent, 0xFFFFFFFFFFFFFFFFULL, 0)
@@ -70,7 +78,8 @@ cdef class Protection:
             job = jobs_pop(&self.later)
             self.board.safe(job.message)
             message_drop(job.message)
-        self.release_up_to(&self.patient, 0xFFFFFFFFFFFFFFFFULL, 0)
+        for wait in range(WAITS):
+            self.release_up_to(&self.patient[wait], 0xFFFFFFFFFFFFFFFFULL, 0)
         self.board.backup = backup
         self.board.backup_number = max(1, (self.board.backup_number + 1) & 0xFFFF)
         self.board.frames = 0
@@ -78,9 +87,11 @@ cdef class Protection:
 
     def forget_jobs(self) -> None:
         """Another broker serves: what waits here is its to deliver, and nobody is told of it by us."""
+        cdef int wait
         jobs_clear(&self.jobs)
         jobs_clear(&self.later)
-        forget(&self.patient)
+        for wait in range(WAITS):
+            forget(&self.patient[wait])
         forget(&self.sent)
 
     def backup_has(self, uint64_t frames) -> None:
@@ -95,9 +106,11 @@ cdef class Protection:
     def later_ns(self) -> int | None:
         """When the next message goes to the backup unless every subscriber has it."""
         cdef uint64_t soonest = self.later.jobs[0].major if self.later.len else 0xFFFFFFFFFFFFFFFFULL
-        self.forget_dispatched()
-        if self.patient.head != self.patient.tail:
-            soonest = min(soonest, self.patient.items[self.patient.head & (self.patient.cap - 1)].number)
+        cdef int wait
+        for wait in range(WAITS):
+            self.forget_dispatched(&self.patient[wait])
+            if self.patient[wait].head != self.patient[wait].tail:
+                soonest = min(soonest, first_of(&self.patient[wait]).number)
         return None if soonest == 0xFFFFFFFFFFFFFFFFULL else soonest
 
     def copy_held(self, Session session not None) -> None:
@@ -149,13 +162,27 @@ cdef class Protection:
             return 1
         m.flags |= TRACKED
         due_ns = self.board.now_ns + topic.replicate_ns - travelled_ns
-        if self.patience_ns and self.board.now_ns + self.patience_ns + COPY_MARGIN_NS < due_ns:
-            return self.wait(&self.patient, self.board.now_ns + self.patience_ns, m, None, 0)
+        if self.patience_ns and self.can_wait(m, due_ns, owed):
+            return 1
         major = schedule_key(self.policy, <Terms>topic.terms, due_ns, m.minor, 1)
         if self.copy_first:
             major = min(major, m.major)
         topic.last_copy = max(major, topic.last_copy)
         return self.plan(m, REPLICATE, topic.last_copy)
+
+    cdef bint can_wait(self, Message* m, int64_t due_ns, bint owed) noexcept:
+        """Lets the copy wait for the dispatch that makes it superfluous, if there is time; copies of a topic
+        keep their order. What comes too late for any copy waits too: a broker that is behind and copies what
+        it is about to dispatch stays behind."""
+        cdef Topic* topic = m.topic
+        cdef int64_t now_ns = self.board.now_ns
+        cdef int64_t long_ns = now_ns + self.patience_ns * LONGER
+        if now_ns < topic.patient_ns or (not owed and (long_ns + COPY_MARGIN_NS < due_ns or due_ns < now_ns)):
+            topic.patient_ns = long_ns
+            return self.wait(&self.patient[LONG], long_ns, m, None, 0)
+        if now_ns + self.patience_ns + COPY_MARGIN_NS < due_ns:
+            return self.wait(&self.patient[BRIEFLY], now_ns + self.patience_ns, m, None, 0)
+        return 0
 
     cdef void replicate(self, Message* m) noexcept:
         """A replicate job (FRAME, table 3): aborted when the dispatch came first."""
@@ -209,27 +236,30 @@ cdef class Protection:
         if jobs_push(&self.later, job):
             message_hold(m)
 
-    cdef void forget_dispatched(self) noexcept:
+    cdef void forget_dispatched(self, Awaiting* patient) noexcept:
         """Copies whose dispatch came first are not made."""
         cdef Message* m
-        while self.patient.head != self.patient.tail:
-            m = self.patient.items[self.patient.head & (self.patient.cap - 1)].message
+        while patient.head != patient.tail:
+            m = first_of(patient).message
             if not m.flags & DISPATCHED or not self.board.coordinated:
                 break
-            self.patient.head += 1
+            patient.head += 1
             self.copies_aborted += 1
             message_drop(m)
 
     cdef void copy_when_due(self) noexcept:
         cdef Job job
         cdef Message* m
-        self.forget_dispatched()
-        while self.patient.head != self.patient.tail and (
-                <int64_t>self.patient.items[self.patient.head & (self.patient.cap - 1)].number <= self.board.now_ns):
-            m = self.patient.items[self.patient.head & (self.patient.cap - 1)].message
-            self.patient.head += 1
-            self.replicate(m)
-            message_drop(m)
+        cdef Awaiting* patient
+        cdef int wait
+        for wait in range(WAITS):
+            patient = &self.patient[wait]
+            self.forget_dispatched(patient)
+            while patient.head != patient.tail and <int64_t>first_of(patient).number <= self.board.now_ns:
+                m = first_of(patient).message
+                patient.head += 1
+                self.replicate(m)
+                message_drop(m)
         while self.later.len and <int64_t>self.later.jobs[0].major <= self.board.now_ns:
             job = jobs_pop(&self.later)
             if not job.message.flags & DISPATCHED:
