@@ -145,11 +145,7 @@ class Broker:
     def turn(self, now_ns: int, wall_ns: int) -> bool:
         """Does a bounded piece of everything that waits; says whether more waits."""
         core = self.core
-        core.board.now_ns = now_ns
-        core.wall_ns = wall_ns
-        core.pump()
-        core.deliver(self.limits.slice_jobs_max)
-        core.board.tell_discards()
+        self.deliver(now_ns, wall_ns)
         self.hear(now_ns)
         self._look_around(now_ns)
         replaying = self.subscribing.replay(REPLAYED_PER_TURN)
@@ -160,6 +156,16 @@ class Broker:
         if core.board.overloaded:
             self._relieve(now_ns)
         return bool(core.jobs_waiting or core.control or replaying)
+
+    def deliver(self, now_ns: int, wall_ns: int) -> bool:
+        """Messages alone: a slice of those that wait; says whether more do."""
+        core = self.core
+        core.board.now_ns = now_ns
+        core.wall_ns = wall_ns
+        core.pump()
+        more = core.deliver(self.limits.slice_jobs_max)
+        core.board.tell_discards()
+        return more > 0
 
     def hear(self, now_ns: int) -> None:
         """Some of what clients ask that is not a message."""

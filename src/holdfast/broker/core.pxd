@@ -52,6 +52,7 @@ cdef class Core(Protection):
     cdef readonly size_t buffer_bytes_max
     cdef public uint64_t packets_received, bytes_received, messages_received, messages_refused
     cdef Ahead ahead
+    cdef bint full
     cdef uint8_t* _scratch
     cdef size_t _scratch_size
     cdef public object control          # connections whose next packet plain Python handles

@@ -172,9 +172,13 @@ cdef class Core(Protection):
         return self.jobs.len
 
     cdef bint sated(self) noexcept:
-        """Whether enough waits to be delivered. A broker that reads faster than it delivers would spend all
-        its time on reading; what is not read holds its publishers back."""
-        return self.jobs.len >= self.jobs_ahead_max
+        """Whether enough waits to be delivered, and until half of it is. A broker that reads faster than it
+        delivers would spend all its time on reading; what is not read holds its publishers back."""
+        if self.jobs.len >= self.jobs_ahead_max:
+            self.full = True
+        elif self.jobs.len * 2 < self.jobs_ahead_max:
+            self.full = False
+        return self.full
 
     cdef uint8_t* scratch(self, size_t size) except NULL:
         """Room for bytes that live until the next packet."""

@@ -177,7 +177,8 @@ cdef class Protection:
         cdef Topic* topic = m.topic
         cdef int64_t now_ns = self.board.now_ns
         cdef int64_t long_ns = now_ns + self.patience_ns * LONGER
-        if now_ns < topic.patient_ns or (not owed and (long_ns + COPY_MARGIN_NS < due_ns or due_ns < now_ns)):
+        cdef bint too_late = topic.replicate_ns > 0 and due_ns < now_ns
+        if now_ns < topic.patient_ns or (not owed and (too_late or long_ns + COPY_MARGIN_NS < due_ns)):
             topic.patient_ns = long_ns
             return self.wait(&self.patient[LONG], long_ns, m, None, 0)
         if now_ns + self.patience_ns + COPY_MARGIN_NS < due_ns:

@@ -198,6 +198,11 @@ class Member:
         more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
         return more | self._work(now_ns) if self._stirred(now_ns) else more
 
+    def deliver(self, now_ns: int, wall_ns: int) -> bool:
+        """Messages alone, unless this broker slept, or has to look around before each of them."""
+        awake = now_ns - self.turned_ns <= self.group.silence_ns // 2
+        return awake and bool(self.view.heirs) and self.doubt is None and self.broker.deliver(now_ns, wall_ns)
+
     def _hear_of_others(self, now_ns: int) -> None:
         """An heir that was lost may serve by now: better to learn it, from it or from a client that leaves,
         before a message is acknowledged that nobody else has."""

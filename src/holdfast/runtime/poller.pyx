@@ -58,6 +58,7 @@ cdef extern from "<time.h>" nogil:
 
 cdef enum:
     EVENTS_MAX = 256
+    PASSES_MAX = 4              # while the broker is sated: other brokers are heard every so often
     ACCEPTS_MAX = 64            # in one poll: a storm of connects must not hold up a message
     UNSENT_BYTES_MAX = 65536    # what may wait in the kernel for one subscriber
     DISCARD_BYTES_MAX = 1048576 # what is still read from a peer that was told goodbye
@@ -99,6 +100,7 @@ cdef class Poller:
     cdef list ended             # wires whose peer is gone while plain Python still owes them an answer
     cdef object lingering       # (due, fd) of farewells, in order
     cdef int64_t accept_again_ns
+    cdef int passed             # how often in a row nothing was asked for
     cdef int skipped            # the first descriptor that was not read for the broker was sated; 0: none
 
     def __cinit__(self, broker, Inbox inbox not None) -> None:
@@ -152,9 +154,13 @@ cdef class Poller:
     def poll(self) -> bool:
         """Reads from every socket that is ready, once; says whether there was anything."""
         cdef epoll_event events[EVENTS_MAX]
-        cdef int n = epoll_wait(self.epoll, events, EVENTS_MAX, 0)
-        cdef int i, fd
+        cdef int i, fd, n
         cdef int64_t now_ns, wall_ns
+        if self.core.sated() and self.passed < PASSES_MAX:
+            self.passed += 1
+            return False
+        self.passed = 0
+        n = epoll_wait(self.epoll, events, EVENTS_MAX, 0)
         if n <= 0:
             return False
         now_ns = clock_ns(CLOCK_MONOTONIC)
