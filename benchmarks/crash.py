@@ -71,7 +71,7 @@ def crash_again(group: Group, crashes: int, rng: random.Random) -> list[tuple[in
         time.sleep(AFTER_S)
         group.start(note.teller)
         group.await_protected()
-        done.append((at_ns, time.monotonic_ns() - at_ns, group.redispatched(heir)))
+        done.append((at_ns, time.monotonic_ns() - at_ns, group.takeover(heir).get("again", 0)))
     return done
 
 

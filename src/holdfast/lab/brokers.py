@@ -122,11 +122,8 @@ class HoldfastBrokers:
         for relay in self.group.relays.values():
             relay.tell("heal")
 
-    def redispatched(self) -> int | None:
-        if "backup" not in self._names:
-            return None
-        heir = self._names["backup"]
-        return self.group.redispatched(heir) if self.group.members[heir].said("serving") else None
+    def takeover(self) -> dict[str, int]:
+        return self.group.takeover(self._names["backup"]) if "backup" in self._names else {}
 
     def last_words(self) -> str:
         return self.group.last_words()

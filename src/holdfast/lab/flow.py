@@ -174,11 +174,12 @@ class Flow:
             self._notes.append(f"messages still came {DRAIN_S_MAX:g} s after the last was published")
         moves = [each.moved_ns for each in published] + [each.moved_ns for each in subscribed]
         moved_ns = {name: at_ns for each in moves for name, at_ns in each.items()}
+        takeover = {} if fault_ns is None else self._system.takeover()
         return Outcome(
             begin_ns=begin_ns,
             end_ns=end_ns,
             fault_ns=fault_ns,
-            redispatched=None if fault_ns is None else self._system.redispatched(),
+            redispatched=takeover.get("again"),
             unsent=sum(each.unsent for each in published),
             redirect_ns={} if fault_ns is None else {
                 name: at_ns - fault_ns for name, at_ns in moved_ns.items() if at_ns >= fault_ns
@@ -191,6 +192,7 @@ class Flow:
                 "unknown": [float(each.unknown) for each in subscribed],
                 "skipped": [float(each.skipped) for each in published],
                 "late_ns_max": [float(each.late_ns_max) for each in published],
+                **({"copies": [float(takeover["copies"])]} if "copies" in takeover else {}),
                 **self._links.figures(),
                 **self._account(begin_ns, end_ns, fault_ns),
             },

@@ -281,11 +281,10 @@ class Group:
             for member in self.members.values()
         )
 
-    def redispatched(self, name: str) -> int:
-        """How many messages that member dispatched again when it last took over."""
+    def takeover(self, name: str) -> dict[str, int]:
+        """What that member said when it last took over: messages dispatched `again`, `copies` that it got."""
         lines = self.members[name].said("serving")
-        found = re.search(r"again=(\d+)", lines[-1]) if lines else None
-        return int(found[1]) if found else 0
+        return {what: int(count) for what, count in re.findall(r"(\w+)=(\d+)", lines[-1] if lines else "")}
 
 
 @contextmanager

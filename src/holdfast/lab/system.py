@@ -46,8 +46,9 @@ class System(Protocol):
 
     def heal(self) -> None: ...
 
-    def redispatched(self) -> int | None:
-        """What the broker that took over dispatched again; None if nobody took over."""
+    def takeover(self) -> dict[str, int]:
+        """What the broker that took over dispatched `again`, and the `copies` that it had got; empty if nobody
+        took over, or it does not say."""
         ...
 
     def last_words(self) -> str: ...

@@ -167,9 +167,9 @@ class Servers:
     def heal(self) -> None:
         """Nothing was cut."""
 
-    def redispatched(self) -> int | None:
+    def takeover(self) -> dict[str, int]:
         """They do not say."""
-        return None
+        return {}
 
     def last_words(self) -> str:
         return "\n".join(f"-- {role}\n{each.log[-1000:]}" for role, each in self.members.items())

@@ -465,6 +465,7 @@ class Member:
         published = max(self.buffer.number_max, self._published_max, self.broker.core.number)
         self.broker.core.number_from(published + NUMBERS_SKIPPED)
         clients.all_away(now_ns, GRACE_S)
+        copies = self.buffer.taken
         self.again = self.buffer.recover({each.serial: each for each in clients.sessions.values()})
         self.recorder.recording = True
         self.broker.core.retained_log = {}
@@ -473,7 +474,7 @@ class Member:
             self.failover_max_ns = max(self.failover_ns, self.failover_max_ns or 0)
         self.set_view(View(self.view_max, self.name), now_ns)
         self.door.open(now_ns)
-        self.event("serving", {"view": self.view.number, "again": self.again})
+        self.event("serving", {"view": self.view.number, "again": self.again, "copies": copies})
 
     def _step_down(self, now_ns: int, successor: Peer | None) -> None:
         self.core.board.mute = True
