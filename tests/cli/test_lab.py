@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli.main import main
+from holdfast.lab.analysis import found
+from holdfast.lab.analysis.found import Analysis
 from holdfast.lab.model import Trial
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -41,13 +43,14 @@ class Lab:
         (folder / "outcome.json").write_text("{}")
 
     def with_analysis(self) -> None:
-        def analyse(results: Path, master: str) -> dict[str, Any]:
+        def analyse(results: Path, master: str) -> Analysis:
             self.analysed.append((results, master))
-            return {"experiment": json.loads((results / "experiment.json").read_bytes())["name"], "rows": []}
+            name = json.loads((results / "experiment.json").read_bytes())["name"]
+            return Analysis(experiment={"name": name}, rows=[])
 
-        self._module("holdfast.lab.analysis", analyse=analyse)
+        self._module("holdfast.lab.analysis", analyse=analyse, found=found)
         self._module("holdfast.lab.report.page", write_report=lambda analysis, out: out / "index.html")
-        self._module("holdfast.lab.report.results", as_json=lambda analysis: analysis)
+        self._module("holdfast.lab.report.results", as_json=lambda analysis: analysis.experiment)
         self._module("holdfast.lab.report")
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
@@ -91,9 +94,9 @@ def test_list_without_experiments(lab: Lab, tmp_path: Path, monkeypatch: pytest.
 
 def test_run_runs_the_trials_and_says_where_the_results_are(lab: Lab) -> None:
     code, out, err = lab("run", "ftrtes-overhead")
-    assert (code, len(lab.trials)) == (0, 20)
-    assert "trial 20 done (3), 0 s left" in err
-    assert "20 trials done, 0 failed: results/ftrtes-overhead" in out
+    assert (code, len(lab.trials)) == (0, 12)
+    assert "trial 12 done (3), 0 s left" in err
+    assert "12 trials done, 0 failed: results/ftrtes-overhead" in out
     record = json.loads((lab.out / "ftrtes-overhead" / "experiment.json").read_bytes())
     assert record["command"] == "holdfast lab run ftrtes-overhead"
     code, out, _ = lab("run", "ftrtes-overhead")
@@ -124,12 +127,10 @@ def test_options_reach_the_trials(lab: Lab) -> None:
 def test_what_is_dropped_is_said(lab: Lab) -> None:
     code, _, err = lab("run", "ftrtes-depth", "--quick")
     assert code == 0
-    assert (
-        "dropped 4, 3 members: requested load.depth = 4, brokers.count = 3; load.depth: a subscriber" in err
-    )
+    assert "dropped 4, 3 members, 1 client: requested load.depth = 4, brokers.count = 3" in err
     code, _, err = lab("run", "ftrtes-depth", "--quick", "--only", "depth=4", "--only", "members=2 members")
     assert code == 2
-    assert "there is no trial to run; dropped: 4, 3 members: requested" in err
+    assert "there is no trial to run; dropped: 4, 3 members, 1 client: requested" in err
 
 
 def test_quick_is_the_twin(lab: Lab) -> None:
@@ -191,14 +192,23 @@ def test_report_without_results_says_what_to_do_first(lab: Lab) -> None:
 
 def test_report_writes_a_page_or_prints_json(lab: Lab) -> None:
     lab.with_analysis()
-    lab("run", "frame-cloud-latency", "--quick")
-    code, out, _ = lab("report", "frame-cloud-latency", "--quick", "--master", "local[1]")
-    assert (code, out) == (0, "the report is results/frame-cloud-latency-quick/report/index.html\n")
-    assert lab.analysed == [(Path("results/frame-cloud-latency-quick"), "local[1]")]
-    code, out, _ = lab("report", "frame-cloud-latency", "--quick", "--json")
-    assert json.loads(out) == {"experiment": "frame-cloud-latency", "rows": []}
-    code, out, _ = lab("report", "frame-cloud-latency", "--quick", "--out", "docs")
+    lab("run", "ftrtes-overhead", "--quick")
+    code, out, _ = lab("report", "ftrtes-overhead", "--quick", "--master", "local[1]")
+    assert (code, out) == (0, "the report is results/ftrtes-overhead-quick/report/index.html\n")
+    assert lab.analysed == [(Path("results/ftrtes-overhead-quick"), "local[1]")]
+    code, out, _ = lab("report", "ftrtes-overhead", "--quick", "--json")
+    assert json.loads(out) == {"name": "ftrtes-overhead"}
+    code, out, _ = lab("report", "ftrtes-overhead", "--quick", "--out", "docs")
     assert out == "the report is docs/index.html\n"
+
+
+def test_report_fails_when_something_that_is_expected_was_not_seen(lab: Lab) -> None:
+    lab.with_analysis()
+    lab("run", "frame-table5", "--quick")
+    code, out, _ = lab("report", "frame-table5", "--quick")
+    assert code == 1
+    assert "does not hold: FRAME and FRAME+ meet their deadlines" in out
+    assert "not measured" in out
 
 
 def test_a_missing_library_is_one_sentence(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

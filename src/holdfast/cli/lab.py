@@ -1,6 +1,7 @@
 """`holdfast lab`: which experiments there are, run one, report what it found.
 
-Exit code 0 if every trial is done, 1 if one failed or something is not installed, 2 if the input is wrong.
+Exit code 0 if every trial is done and what is expected holds, 1 if not or if something is not installed, 2 if
+the input is wrong.
 """
 
 from __future__ import annotations
@@ -246,9 +247,14 @@ def report(
 ) -> None:
     """Analyse what an experiment recorded, and write it beside the published figures.
 
-    The report goes into the folder of the results unless --out says another.
+    The report goes into the folder of the results unless --out says another. Exits with 1 if something that
+    the experiment expects does not hold.
     """
+    import msgspec
+
     from holdfast.lab.campaign import read_record
+    from holdfast.lab.expect import judge
+    from holdfast.lab.experiments import load_experiment
 
     called = f"{Path(name).stem if name.endswith('.toml') else name}{'-quick' if quick else ''}"
     folder = results / called
@@ -261,10 +267,17 @@ def report(
         from holdfast.lab.report.results import as_json as document_of
 
         analysis = analyse(folder, master)
+        verdicts = judge(load_experiment(name).expect, analysis)
+        analysis = msgspec.structs.replace(analysis, verdicts=verdicts)
         if as_json:
             print(json.dumps(document_of(analysis), indent=2, ensure_ascii=False))
         else:
             print(f"the report is {write_report(analysis, out or folder / 'report')}")
+            for each in verdicts:
+                holds = "holds" if each.holds else "does not hold"
+                print(f"{holds}: {each.what}: {each.found} ({each.expected})")
+    if not all(each.holds for each in verdicts):
+        raise typer.Exit(1)
 
 
 @contextmanager

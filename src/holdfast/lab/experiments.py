@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.config import INT_MAX, convert, parse, read, text, whole
 from holdfast.errors import ConfigError, Problem
-from holdfast.lab.model import REPETITIONS_MAX, Experiment, Plan, Quick, Vary
+from holdfast.lab.model import REPETITIONS_MAX, Expect, Experiment, Plan, Quick, Vary
 from holdfast.lab.paths import flatten, hint_at, missing_table, setting_problems, with_value
 
 FOLDER_VARIABLE = "HOLDFAST_EXPERIMENTS"
@@ -32,6 +32,7 @@ class _File(Plan, frozen=True, kw_only=True):
     seed: Annotated[int, whole(0, INT_MAX, 1)] = 1
     vary: tuple[Vary, ...] = ()
     quick: Quick = Quick()
+    expect: tuple[Expect, ...] = ()
 
 
 def folder() -> Path:
@@ -77,6 +78,7 @@ def read_experiment(table: dict[str, Any], name: str, source: str) -> Experiment
         seed=file.seed,
         vary=file.vary,
         quick=file.quick,
+        expect=file.expect,
         plan={key: value for key, value in table.items() if key in PLAN_KEYS},
     )
 

@@ -327,6 +327,27 @@ class Quick(Checked, frozen=True, kw_only=True):
             yield from setting_problems(Plan, path, value, "set")
 
 
+Measure = Literal["loss_success", "latency_success", "redispatched", "copies", "peak_ms", "knee", "lost"]
+
+
+class Expect(Checked, frozen=True, kw_only=True):
+    """Something that must hold of what was measured, in each combination that has the labels of `where`.
+
+    With `against` it is about a ratio: that of the combination with these labels instead, over this one;
+    for a knee this one over that. `copies` are for each message that was published."""
+
+    what: Annotated[str, text(200, "FRAME keeps every loss tolerance")]
+    measure: Measure
+    where: dict[str, tuple[str, ...]] = {}
+    against: dict[str, str] = {}
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def relations(self) -> Iterator[Problem]:
+        if (self.at_least is None) == (self.at_most is None):
+            yield Problem("at_least", "give either at_least or at_most")
+
+
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """What a file says, as holdfast.lab.experiments reads it. `plan` is its plan before anything varies."""
 
@@ -338,6 +359,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     vary: tuple[Vary, ...]
     quick: Quick
     plan: dict[str, Any]
+    expect: tuple[Expect, ...] = ()
     reduced: bool = False
 
     @property

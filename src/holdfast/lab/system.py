@@ -47,8 +47,8 @@ class System(Protocol):
     def heal(self) -> None: ...
 
     def takeover(self) -> dict[str, int]:
-        """What the broker that took over dispatched `again`, and the `copies` that it had got; empty if nobody
-        took over, or it does not say."""
+        """What the broker that took over dispatched `again`, and the `copies` that it had got; empty if
+        nobody took over, or it does not say."""
         ...
 
     def last_words(self) -> str: ...

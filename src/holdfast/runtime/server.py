@@ -1,8 +1,8 @@
 """A broker on real sockets: the event loop says when, the poller moves bytes, the pure broker decides.
 
 Laws:
-- one step: read what is ready, one turn of the broker, write what is ready; while messages wait, a few slices of
-  them before the next turn, reading and writing around each
+- one step: read what is ready, one turn of the broker, write what is ready; while messages wait, a few slices
+  of them before the next turn, reading and writing around each
 - the collector of cyclic garbage never runs while there is work: its pauses would be somebody's deadline
 """
 

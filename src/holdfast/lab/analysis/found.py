@@ -99,6 +99,15 @@ class FailedTrial(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether something that the experiment expects was seen; `found` is the worst case."""
+
+    what: str
+    expected: str
+    found: str
+    holds: bool
+
+
 class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     """`experiment` is experiment.json; `check` lists where Spark and the streaming verdict differ."""
 
@@ -113,4 +122,5 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     trials: int = 0
     messages: int = 0
     check: list[str] = []
+    verdicts: list[Verdict] = []
     seconds: float = 0.0

@@ -92,7 +92,7 @@ def parts(analysis: Analysis) -> list[Part]:
     paper = published(name_of(analysis))
     made = [part(analysis, each) for each in (_order(paper) if asked is None else [*asked, "stated"])]
     kept = [each for each in made if each.items or (asked is not None and each.name in asked)]
-    return [*_trouble(analysis), *kept]
+    return [*_verdicts(analysis), *_trouble(analysis), *kept]
 
 
 def part(analysis: Analysis, name: str) -> Part:
@@ -108,6 +108,14 @@ def _order(paper: Published | None) -> list[str]:
     measure = paper.measure if paper else None
     first = [name for name in PARTS if measure == f"{name}_success"]
     return [*first, *(name for name in PARTS if name not in first)]
+
+
+def _verdicts(analysis: Analysis) -> list[Part]:
+    if not analysis.verdicts:
+        return []
+    broken = sum(not each.holds for each in analysis.verdicts)
+    text = f"{broken} of {len(analysis.verdicts)} do not hold." if broken else "All of it holds."
+    return [Part("expected", "What must hold", [text], [tables.verdict_table(analysis.verdicts)])]
 
 
 def _trouble(analysis: Analysis) -> list[Part]:

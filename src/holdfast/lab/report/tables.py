@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from holdfast.lab.analysis.found import Analysis, CpuRow, FigureRow, Knee, Labels, RecoveryRow, Row
+from holdfast.lab.analysis.found import (
+    Analysis,
+    CpuRow,
+    FigureRow,
+    Knee,
+    Labels,
+    RecoveryRow,
+    Row,
+    Verdict,
+)
 from holdfast.lab.report.compare import ours
 from holdfast.lab.report.document import Block, Cell, Column, Table, Tone
 from holdfast.lab.report.published import Measure, Published, plain
@@ -319,6 +328,20 @@ def stated_table(analysis: Analysis, paper: Published) -> Table:
         Column("what", words=True), Column("published"), Column("ours"), Column("where", words=True),
     ]  # fmt: skip
     return Table(f"{paper.paper}, {paper.where}: what the text says", columns, [Block("", lines)])
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+    rows = [
+        [
+            Cell(each.what, "label"),
+            Cell(each.expected),
+            Cell(each.found),
+            Cell("yes", "whole") if each.holds else Cell("no", "none"),
+        ]
+        for each in verdicts
+    ]
+    columns = [Column("what", words=True), Column("must reach"), Column("measured"), Column("holds")]
+    return Table("What the experiment expects, and its worst case", columns, [Block("", rows)])
 
 
 def failed_table(analysis: Analysis) -> Table:

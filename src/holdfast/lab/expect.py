@@ -1,0 +1,117 @@
+"""Judges what an experiment expects by what its analysis found.
+
+Laws:
+- the worst combination decides, and the worst repetition of it
+- what nothing was measured of does not hold
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.lab.analysis.found import Analysis, FigureRow, Labels, Verdict
+from holdfast.lab.model import Expect
+
+# The labels of a combination, what else tells apart what it has several of, and its worst low and high value.
+Found = tuple[Labels, str, float, float]
+
+
+def judge(expected: Iterable[Expect], analysis: Analysis) -> list[Verdict]:
+    return [_verdict(each, analysis) for each in expected]
+
+
+def _verdict(expect: Expect, analysis: Analysis) -> Verdict:
+    found = list(MEASURES[expect.measure](analysis))
+    chosen = [each for each in found if _has(each[0], expect.where)]
+    if expect.against:
+        values = [value for each in chosen for value in _ratios(expect, each, found)]
+    else:
+        values = [each[2] if expect.at_least is not None else each[3] for each in chosen]
+    sign, bound = ("≥", expect.at_least) if expect.at_least is not None else ("≤", expect.at_most)
+    assert bound is not None
+    times = "×" if expect.against else ""
+    if not values:
+        return Verdict(
+            what=expect.what, expected=f"{sign} {bound:g}{times}", found="not measured", holds=False
+        )
+    worst = min(values) if sign == "≥" else max(values)
+    holds = worst >= bound if sign == "≥" else worst <= bound
+    return Verdict(
+        what=expect.what, expected=f"{sign} {bound:g}{times}", found=f"{worst:.6g}{times}", holds=holds
+    )
+
+
+def _has(labels: Labels, where: dict[str, tuple[str, ...]]) -> bool:
+    return all(labels.get(name) in wanted for name, wanted in where.items())
+
+
+def _ratios(expect: Expect, mine: Found, found: list[Found]) -> Iterable[float]:
+    """Against the same thing in the combination with the other labels, if both were measured."""
+    wanted = {**mine[0], **expect.against}
+    for labels, which, low, high in found:
+        if (labels, which) != (wanted, mine[1]):
+            continue
+        if expect.measure == "knee":
+            yield mine[2] / high if high else float("inf")
+        else:
+            yield low / mine[3] if mine[3] else float("inf")
+
+
+# -- measures ------------------------------------------------------------------------------------------------
+
+
+def _loss(analysis: Analysis) -> Iterable[Found]:
+    for row in analysis.rows:
+        yield row.labels, row.category, row.loss_success.low, row.loss_success.high
+
+
+def _latency(analysis: Analysis) -> Iterable[Found]:
+    for row in analysis.rows:
+        yield row.labels, row.category, row.latency_success.low, row.latency_success.high
+
+
+def _lost(analysis: Analysis) -> Iterable[Found]:
+    for row in analysis.rows:
+        if row.loss_tolerance == 0:
+            yield row.labels, row.category, float(row.lost), float(row.lost)
+
+
+def _redispatched(analysis: Analysis) -> Iterable[Found]:
+    for row in analysis.recovery:
+        if row.redispatched is not None:
+            yield row.labels, row.category, row.redispatched.low, row.redispatched.high
+
+
+def _peak(analysis: Analysis) -> Iterable[Found]:
+    for row in analysis.recovery:
+        yield row.labels, row.category, row.peak_ms.low, row.peak_ms.high
+
+
+def _copies(analysis: Analysis) -> Iterable[Found]:
+    sent = {_key(row): row for row in analysis.figures if row.name == "sent"}
+    for row in analysis.figures:
+        published = sent.get(_key(row))
+        if row.name == "copies" and published is not None and published.mean.mean:
+            share = row.max / published.mean.mean
+            yield row.labels, "", share, share
+
+
+def _key(row: FigureRow) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(row.labels.items()))
+
+
+def _knee(analysis: Analysis) -> Iterable[Found]:
+    for knee in analysis.knees:
+        topics = float(knee.topics or 0)
+        yield knee.labels, "", topics, topics
+
+
+MEASURES: dict[str, Callable[[Analysis], Iterable[Found]]] = {
+    "loss_success": _loss,
+    "latency_success": _latency,
+    "redispatched": _redispatched,
+    "copies": _copies,
+    "peak_ms": _peak,
+    "knee": _knee,
+    "lost": _lost,
+}
