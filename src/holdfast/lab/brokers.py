@@ -87,6 +87,9 @@ class HoldfastBrokers:
         if len(members) > 1:
             note = self.group.await_protected(len(members) - 1)
             members = [place.name for place in note.places]
+        self._name(members)
+
+    def _name(self, members: list[str]) -> None:
         roles = ["primary", "backup", *(f"backup {number}" for number in range(2, len(members)))]
         self._names = dict(zip(roles, members, strict=False))
 
@@ -96,7 +99,14 @@ class HoldfastBrokers:
             role: members[name].pid for role, name in self._names.items() if members[name].process is not None
         }
 
+    def _look_again(self) -> None:
+        """A busy machine may have made another broker the primary meanwhile."""
+        note = self.group.view() if len(self.group.members) > 1 else None
+        if note is not None and len(note.places) == len(self._names):
+            self._name([place.name for place in note.places])
+
     def kill(self, role: str) -> int:
+        self._look_again()
         at_ns = time.time_ns()
         self.group.kill(self._names[role])
         return at_ns
@@ -105,6 +115,7 @@ class HoldfastBrokers:
         self.group.start(self._names[role])
 
     def stop(self, role: str) -> int:
+        self._look_again()
         at_ns = time.time_ns()
         self.group.signal(self._names[role], signal.SIGSTOP)
         return at_ns
@@ -124,6 +135,10 @@ class HoldfastBrokers:
 
     def takeover(self) -> dict[str, int]:
         return self.group.takeover(self._names["backup"]) if "backup" in self._names else {}
+
+    def takeovers(self) -> int:
+        served = sum(len(member.said("serving")) for member in self.group.members.values())
+        return max(0, served - 1)
 
     def last_words(self) -> str:
         return self.group.last_words()

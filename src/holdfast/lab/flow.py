@@ -77,8 +77,10 @@ class Flow:
         self._await_ready(self._publishers, "publishers")
         for each in self._publishers:
             each.tell("go")
-        begin_ns = time.time_ns() + plan.warm_up_ns
-        sleep_until(begin_ns)
+        sleep_until(time.time_ns() + plan.warm_up_ns)
+        self._system.await_ready()
+        before = self._system.takeovers()
+        begin_ns = time.time_ns()
         self._links.begin(begin_ns)
         self._before = {pid: used(pid) for _, pid in self._processes().values()}
         end_ns = begin_ns + plan.measure_ns
@@ -86,6 +88,9 @@ class Flow:
         sleep_until(end_ns)
         self._sample_cpu()
         published, subscribed = self._stop_load()
+        unasked = self._system.takeovers() - before - (fault_ns is not None)
+        if unasked > 0:
+            self._notes.append(f"a backup took over {unasked} times without being asked for it")
         return self._outcome(begin_ns, end_ns, fault_ns, published, subscribed)
 
     # -- processes -----------------------------------------------------------------------------------------

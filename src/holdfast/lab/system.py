@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class System(Protocol):
-    """Roles are `primary` and `backup`, as they were when the system became ready.
+    """Roles are `primary` and `backup`, as they were when it was last ready, or a fault was asked for.
 
     Whatever it started is gone after `close`, whatever happened before. Times are CLOCK_REALTIME.
     """
@@ -49,6 +49,10 @@ class System(Protocol):
     def takeover(self) -> dict[str, int]:
         """What the broker that took over dispatched `again`, and the `copies` that it had got; empty if
         nobody took over, or it does not say."""
+        ...
+
+    def takeovers(self) -> int:
+        """How often another broker took over, with or without a fault, as far as it says."""
         ...
 
     def last_words(self) -> str: ...

@@ -171,6 +171,9 @@ class Servers:
         """They do not say."""
         return {}
 
+    def takeovers(self) -> int:
+        return 0
+
     def last_words(self) -> str:
         return "\n".join(f"-- {role}\n{each.log[-1000:]}" for role, each in self.members.items())
 
