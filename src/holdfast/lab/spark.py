@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 LOCAL_ADDRESS = "127.0.0.1"
 MEMORY_DEFAULT = "4g"
-SHUFFLE_PARTITIONS = 64
 JVM_END_S_MAX = 20
 LOG_CHARS_MAX = 2000
 
@@ -44,7 +43,6 @@ SETTINGS = {
     "spark.pyspark.python": sys.executable,
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }

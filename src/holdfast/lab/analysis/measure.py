@@ -147,7 +147,6 @@ def tallied(arrived: DataFrame) -> DataFrame:
 def by_topic(topics: DataFrame, tally: DataFrame) -> DataFrame:
     """Each topic's longest run of losses, and whether its contract was kept."""
     counted = tally.where("key is not null").drop("trial", "code", "bucket")
-    zeros = dict.fromkeys(("delivered", "late", "duplicates", "unknown"), 0)
     run = "if(delivered = 0, messages, greatest(missing, messages - top))"
     return (
         topics.join(counted, "key", "left")
