@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import client, crash, failover, growth, latency, memory, paho, protection, suback, throughput
+from . import analysis, client, crash, failover, growth, latency, memory, paho, protection, suback, throughput
 from .brokers import KINDS, NAMES, NotStarted, raise_file_limit
 from .group import NotReached
 from .load import Lost
@@ -34,6 +34,7 @@ BENCHMARKS = {
     "protection": protection.protection,
     "suback": suback.suback,
     "paho": paho.paho,
+    "analysis": analysis.analysis,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"

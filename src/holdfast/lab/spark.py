@@ -39,6 +39,8 @@ PYSPARK_MISSING = "the lab needs PySpark, which is not installed here: pip insta
 SETTINGS = {
     "spark.app.name": "holdfast lab",
     "spark.ui.enabled": "false",
+    # Nobody waits for a pause, and the threads of a concurrent collector would take cores from the work.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.log.level": "ERROR",
     "spark.pyspark.python": sys.executable,
     "spark.sql.catalogImplementation": "in-memory",

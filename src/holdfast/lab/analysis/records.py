@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 KINDS = {"topics.parquet": TOPICS, "sent": SENT, "received": RECEIVED}
 SQL_TYPES = {"int32": "int", "int64": "long", "bool": "boolean", "string": "string"}
 # As many rows as are sorted in memory; few partitions for few rows, because each costs a task at every step.
-PARTITION_ROWS = 1_000_000
+PARTITION_ROWS = 2_000_000
 PARTITIONS_MIN, PARTITIONS_MAX = 2, 1_000
 NOT_RUN = "it has no outcome: it has not run, or was interrupted"
 
