@@ -22,7 +22,7 @@ PERIOD_NS = 50 * MS
 
 @dataclass
 class Topic:
-    """A topic's messages. `sent` is (sequence, created_ns); `received` is (sequence, created_ns, arrived_ns)."""
+    """A topic's messages: (sequence, created_ns) if sent, (sequence, created_ns, arrived_ns) if received."""
 
     category: str = "0"
     deadline_ns: int = 50 * MS

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 LOCAL_ADDRESS = "127.0.0.1"
 MEMORY_DEFAULT = "4g"
-SHUFFLE_PARTITIONS = 64
 JVM_END_S_MAX = 20
 LOG_CHARS_MAX = 2000
 
@@ -40,11 +39,12 @@ PYSPARK_MISSING = "the lab needs PySpark, which is not installed here: pip insta
 SETTINGS = {
     "spark.app.name": "holdfast lab",
     "spark.ui.enabled": "false",
+    # Nobody waits for a pause, and the threads of a concurrent collector would take cores from the work.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.log.level": "ERROR",
     "spark.pyspark.python": sys.executable,
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -61,7 +61,7 @@ def check_against_verdict(results: Path, number: int, master: str) -> list[str]:
 def _chosen(recorded: Recorded) -> list[Record]:
     """The topics to check: rows of TOPICS."""
     sizes: dict[int, int] = defaultdict(int)
-    for path in recorded.files()[1:]:
+    for path in recorded.files[1:]:
         counts = pyarrow.compute.value_counts(pyarrow.parquet.read_table(path, columns=["topic"])["topic"])
         for each in counts.to_pylist():
             sizes[each["values"]] += each["counts"]
@@ -121,7 +121,7 @@ def _verdict(row: Record) -> Verdict:
 
 def _messages(recorded: Recorded, kind: str, topics: Iterable[int], order: str) -> Iterator[Record]:
     """The messages of these topics that were created within the measuring time."""
-    paths = [path for path in recorded.files() if path.parent.name == kind]
+    paths = [path for path in recorded.files if path.parent.name == kind]
     compute = pyarrow.compute
     wanted = pyarrow.array(list(topics), pyarrow.int32())
     parts = []

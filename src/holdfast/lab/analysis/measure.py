@@ -20,6 +20,8 @@ from holdfast.lab.analysis.measured import CategoryMeasured
 from holdfast.lab.analysis.records import Recorded, Tables
 
 STEPS_PER_OCTAVE_BITS = 6
+OCTAVES_BITS = 6
+LONG_BITS = 63
 PERMILLES = {"p50": 500, "p99": 990, "p99_9": 999}
 TIMES = "trial int, begin_ns long, end_ns long, fault_ns long"
 
@@ -117,12 +119,18 @@ def compared(arrived: DataFrame) -> DataFrame:
 
 
 def bucket(latency: str) -> Column:
-    """The largest latency in the same bucket. The logarithm may be off by one at a power of two."""
-    guess = f"cast(floor(log2(greatest({latency}, 1))) as int)"
-    low = f"if({latency} < shiftleft(1L, {guess}), 1, 0)"
-    high = f"if({latency} >= shiftleft(1L, {guess} + 1), 1, 0)"
-    shift = f"greatest(0, {guess} - {low} + {high} - {STEPS_PER_OCTAVE_BITS})"
-    return F.expr(f"if({latency} <= 0, 0L, shiftleft(shiftright({latency}, {shift}) + 1, {shift}) - 1)")
+    """The largest latency in the same bucket: all bits set below the highest seven."""
+    return F.expr(f"if({latency} <= 0, 0L, {latency} | {_below(latency, 0, OCTAVES_BITS)})")
+
+
+def _below(latency: str, octave: int, bits: int) -> str:
+    """The bits to set if the highest one is `octave` or one of the 2**bits - 1 above it. Comparisons take a
+    tenth of the time of a logarithm, and are exact."""
+    if bits == 0:
+        return f"{(1 << max(0, octave - STEPS_PER_OCTAVE_BITS)) - 1}L"
+    half = octave + (1 << (bits - 1))
+    low, high = _below(latency, octave, bits - 1), _below(latency, half, bits - 1)
+    return f"if({latency} < {1 << half}L, {low}, {high})" if half < LONG_BITS else low
 
 
 def tallied(arrived: DataFrame) -> DataFrame:
@@ -147,7 +155,6 @@ def tallied(arrived: DataFrame) -> DataFrame:
 def by_topic(topics: DataFrame, tally: DataFrame) -> DataFrame:
     """Each topic's longest run of losses, and whether its contract was kept."""
     counted = tally.where("key is not null").drop("trial", "code", "bucket")
-    zeros = dict.fromkeys(("delivered", "late", "duplicates", "unknown"), 0)
     run = "if(delivered = 0, messages, greatest(missing, messages - top))"
     return (
         topics.join(counted, "key", "left")
@@ -175,12 +182,11 @@ def by_category(
             F.max("peak_ns").alias("peak_ns"),
             *sums,
         )
-        .orderBy("trial", "place")
         .collect()
     )
     latencies = _percentiles(tally, categories)
     found: dict[int, list[CategoryMeasured]] = defaultdict(list)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row.trial, row.place)):
         found[row.trial].append(_category(row, latencies.get((row.trial, row.category), {})))
     return found
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 KINDS = {"topics.parquet": TOPICS, "sent": SENT, "received": RECEIVED}
 SQL_TYPES = {"int32": "int", "int64": "long", "bool": "boolean", "string": "string"}
+# As many rows as are sorted in memory; few partitions for few rows, because each costs a task at every step.
+PARTITION_ROWS = 2_000_000
+PARTITIONS_MIN, PARTITIONS_MAX = 2, 1_000
 NOT_RUN = "it has no outcome: it has not run, or was interrupted"
 
 
@@ -47,19 +50,17 @@ class _Failed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Recorded:
-    """A complete trial; `flow` is whether it recorded messages."""
+    """A complete trial: its files if it recorded messages, and how many rows they have."""
 
     trial: Trial
     outcome: Outcome
     folder: Path
+    files: tuple[Path, ...] = ()
+    rows: int = 0
 
     @property
     def flow(self) -> bool:
-        return (self.folder / "topics.parquet").exists()
-
-    def files(self) -> list[Path]:
-        found = [*(self.folder / "sent").glob("*.parquet"), *(self.folder / "received").glob("*.parquet")]
-        return [self.folder / "topics.parquet", *sorted(found)] if self.flow else []
+        return bool(self.files)
 
 
 @dataclass(frozen=True)
@@ -105,15 +106,22 @@ def _recorded(results: Path, trial: Trial) -> Recorded | str:
     if not folder.complete:
         return _failure(folder.path)
     try:
-        recorded = Recorded(trial, folder.outcome(), folder.path)
+        outcome = folder.outcome()
     except msgspec.DecodeError as error:
         return f"its outcome cannot be read: {error}"
-    for path in recorded.files():
+    files, rows = _files(folder.path), 0
+    for path in files:
         try:
-            pyarrow.parquet.read_metadata(path)
+            rows += pyarrow.parquet.read_metadata(path).num_rows
         except (pyarrow.ArrowInvalid, OSError) as error:
             return f"{path.relative_to(folder.path)} cannot be read: {error}"
-    return recorded
+    return Recorded(trial, outcome, folder.path, files, rows)
+
+
+def _files(folder: Path) -> tuple[Path, ...]:
+    topics = folder / "topics.parquet"
+    found = sorted(path for kind in ("sent", "received") for path in (folder / kind).glob("*.parquet"))
+    return (topics, *found) if topics.exists() else ()
 
 
 def _failure(folder: Path) -> str:
@@ -125,8 +133,11 @@ def _failure(folder: Path) -> str:
 
 
 @contextmanager
-def tables(spark: SparkSession, results: Path, trials: Iterable[Recorded]) -> Iterator[Tables]:
+def tables(spark: SparkSession, results: Path, trials: list[Recorded]) -> Iterator[Tables]:
     """The records of these trials, for as long as the block lasts."""
+    rows = sum(each.rows for each in trials)
+    partitions = min(PARTITIONS_MAX, max(PARTITIONS_MIN, rows // PARTITION_ROWS))
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
     links = Path(tempfile.mkdtemp(prefix="links-", dir=results.resolve()))
     try:
         for recorded in trials:
