@@ -1,7 +1,8 @@
 """What goes wrong in a trial, at its time, and how it ends.
 
 Laws:
-- nothing happens before its time; the CPU of a process that is killed is read right before
+- nothing happens before its time, or before the brokers protect each other: one of them fails at a time
+- the CPU of a process that is killed is read right before
 - a stop or a cut is over when the trial is, whatever its plan says
 """
 
@@ -27,6 +28,7 @@ def inject(
     if fault.kind == "none":
         return None
     sleep_until(begin_ns + fault.at_ns)
+    system.await_ready()
     before()
     if fault.kind == "kill":
         at_ns = system.kill(fault.target)
