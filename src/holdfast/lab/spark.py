@@ -42,7 +42,6 @@ SETTINGS = {
     # Nobody waits for a pause, and the threads of a concurrent collector would take cores from the work.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.log.level": "ERROR",
-    "spark.pyspark.python": sys.executable,
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -72,7 +71,10 @@ class _Running:
                 )
             self.process = gateway.proc
             self.gateway = gateway
-            self.spark: SparkSession = SparkSession(SparkContext(gateway=gateway, conf=conf))
+            context = SparkContext(gateway=gateway, conf=conf)
+            # Python of the executors: PySpark asks the environment alone, and falls back on any python3.
+            context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)
+            self.spark: SparkSession = SparkSession(context)
         except (PySparkRuntimeError, OSError) as error:
             said = self.log.read_text(errors="replace")[-LOG_CHARS_MAX:].strip()
             self.end()
