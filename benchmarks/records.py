@@ -1,7 +1,7 @@
 """Records of an experiment that never ran, as large as a long one's.
 
-The topics of FRAME's largest load, trials of a few configurations, a crash in the middle of each, one message in
-a thousand lost.
+The topics of FRAME's largest load, trials of a few configurations, a crash in the middle of each, one message
+in a thousand lost.
 """
 
 from __future__ import annotations
