@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from holdfast.contract.verdict import _bucket_top
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, Unavailable
 from holdfast.lab.analysis import analyse, check_against_verdict, measure
 from holdfast.lab.analysis.found import Analysis, Row
 from holdfast.lab.analysis.measure import compared
@@ -291,6 +291,19 @@ def test_a_trial_without_messages_has_its_figures(tmp_path: Path) -> None:
 def test_a_folder_without_results_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holdfast lab run"):
         analyse(tmp_path, MASTER)
+
+
+def test_damage_within_a_file_is_said_in_words(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_experiment(tmp_path, [trial(1)])
+    write_trial(tmp_path, 1, [Topic.steady([FAST] * 9)])
+    damaged = TrialFolder(tmp_path, 1).path / "received/0.parquet"
+    content = bytearray(damaged.read_bytes())
+    content[4:200] = b"\xff" * 196
+    damaged.write_bytes(content)
+    with pytest.raises(Unavailable, match=f"analysing {tmp_path} failed on Spark: "):
+        analyse(tmp_path, MASTER)
+    assert capfd.readouterr().err == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["experiment.json", "trials"]
 
 
 def test_intervals_follow_student() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import Unavailable
 from holdfast.lab import cluster, spark
-from holdfast.lab.cluster import Failed, executor_cores, run_on_cluster
+from holdfast.lab.cluster import Failed, executor_cores, run_and_pack, run_on_cluster
 from holdfast.lab.model import Trial
 from holdfast.lab.store import TrialFolder
 from lab.records import trial
@@ -127,3 +127,20 @@ def test_a_trial_takes_all_cores_of_its_executor(master: str, cores: int) -> Non
 
 def test_elsewhere_machines_are_taken_to_be_like_this_one() -> None:
     assert executor_cores("spark://there:7077") == executor_cores("local[*]") == os.cpu_count()
+
+
+def test_a_machine_runs_one_trial_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(cluster, "LOCK_S_MAX", 0)
+    encoded = msgspec.json.encode(trial(1))
+    ran: list[int] = []
+
+    def during(_: Trial, folder: Path) -> None:
+        ran.append(1)
+        (folder / "other.tar").write_bytes(b"".join(run_and_pack(encoded, lambda *_: ran.append(2))))
+
+    packed = b"".join(run_and_pack(encoded, during))
+    assert ran == [1]
+    assert b"another trial has held this machine" in packed
+    assert b"".join(run_and_pack(encoded, lambda *_: ran.append(3)))
+    assert ran == [1, 3]
