@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run test install build lint bench soak sim fuzz fuzz-build sanitize clean
+.PHONY: run test install build lint bench lab soak sim fuzz fuzz-build sanitize clean
 
 run: install
 	@$(BIN)/holdfast demo
@@ -21,7 +21,8 @@ build: .venv/.dev .venv/.built
 
 .PHONY: tools-test
 tools-test:
-	@tools/need mosquitto_pub=mosquitto-clients mosquitto=mosquitto nats-server=nats-server /usr/share/zookeeper/bin/zkServer.sh=zookeeper
+	@tools/need mosquitto_pub=mosquitto-clients mosquitto=mosquitto nats-server=nats-server \
+	  /usr/share/zookeeper/bin/zkServer.sh=zookeeper java=default-jre-headless
 
 .venv/bin/python:
 	@tools/need gcc=gcc make=make
@@ -49,11 +50,21 @@ tools-test:
 	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[bench]'
 	@touch $@
 
-.PHONY: tools-bench
+.venv/.lab: .venv/.installed
+	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[lab]'
+	@touch $@
+
+.PHONY: tools-bench tools-lab
 tools-bench:
 	@tools/need mosquitto=mosquitto nats-server=nats-server
 
-bench: install .venv/.bench tools-bench
+tools-lab: tools-bench
+	@tools/need java=default-jre-headless
+
+# Everything that the experiments and their analysis need: Spark, the other brokers, the figures.
+lab: install .venv/.lab tools-lab
+
+bench: install .venv/.bench .venv/.lab tools-bench tools-lab
 	@$(BIN)/python -m benchmarks
 
 soak: install

@@ -10,12 +10,14 @@ Laws:
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,7 @@ LOCAL_ADDRESS = "127.0.0.1"
 MEMORY_DEFAULT = "4g"
 JVM_END_S_MAX = 20
 LOG_CHARS_MAX = 2000
+QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 JAVA_MISSING = (
     "Spark needs Java 17 or newer, and there is no java here. On Debian or Ubuntu: "
@@ -42,7 +45,6 @@ SETTINGS = {
     # Nobody waits for a pause, and the threads of a concurrent collector would take cores from the work.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.log.level": "ERROR",
-    "spark.pyspark.python": sys.executable,
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -72,7 +74,10 @@ class _Running:
                 )
             self.process = gateway.proc
             self.gateway = gateway
-            self.spark: SparkSession = SparkSession(SparkContext(gateway=gateway, conf=conf))
+            context = SparkContext(gateway=gateway, conf=conf)
+            # Python of the executors: PySpark asks the environment alone, and falls back on any python3.
+            context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)
+            self.spark: SparkSession = SparkSession(context)
         except (PySparkRuntimeError, OSError) as error:
             said = self.log.read_text(errors="replace")[-LOG_CHARS_MAX:].strip()
             self.end()
@@ -125,6 +130,21 @@ def stop() -> None:
     if _running is not None:
         _running.end()
         _running = None
+
+
+@contextmanager
+def in_words(doing: str) -> Iterator[None]:
+    """What Spark raises becomes one line that says what was being done; its own log of it goes nowhere."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    for name in QUERY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise Unavailable(f"{doing} failed on Spark: {said[0]}") from error
 
 
 def _places(folder: Path) -> dict[str, str]:

@@ -18,7 +18,8 @@ def analyse(results: Path, master: str = spark.LOCAL) -> Analysis:
     spark.need()
     from holdfast.lab.analysis import experiment
 
-    return experiment.analyse(results, master)
+    with spark.in_words(f"analysing {results}"):
+        return experiment.analyse(results, master)
 
 
 def check_against_verdict(results: Path, number: int, master: str = spark.LOCAL) -> list[str]:
@@ -27,4 +28,5 @@ def check_against_verdict(results: Path, number: int, master: str = spark.LOCAL)
     spark.need()
     from holdfast.lab.analysis import check
 
-    return check.check_against_verdict(results, number, master)
+    with spark.in_words(f"checking trial {number} of {results}"):
+        return check.check_against_verdict(results, number, master)
