@@ -1,4 +1,4 @@
-"""The twin of an experiment, from its file to its verdicts: real brokers, a real crash, the analysis on Spark.
+"""An experiment's twin, from its file to its verdicts: real brokers, a real crash, the analysis on Spark.
 
 It must fail when the protocol is broken on purpose, or it proves nothing.
 """
