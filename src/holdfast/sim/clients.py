@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 REFUSED = 0x80
 WARM_NS = 60 * MS
+ASK_AGAIN_NS = 50 * MS
 SPORADIC = 0.03
 APART = 0.2  # of the topics do not begin with the others
 
@@ -188,9 +189,9 @@ class Publisher(ClientProcess):
 
 
 class Subscriber(ClientProcess):
-    """Subscribes, takes whatever comes, and keeps what came over the wire."""
+    """Subscribes, again if it is refused, takes whatever comes, and keeps what came over the wire."""
 
-    __slots__ = ("_asked", "_gaps", "_plan_of", "index")
+    __slots__ = ("_ask_ns", "_asked", "_gaps", "_plan_of", "_topics", "index")
 
     def __init__(self, setting: Setting, host: Host, index: int, endpoint: AnyEndpoint) -> None:
         super().__init__(setting, host, endpoint)
@@ -200,19 +201,29 @@ class Subscriber(ClientProcess):
         topics = [setting.options.topics[place] for place in plan.topics]
         for topic in topics:
             endpoint.declare(topic.name, topic.contract)
-        self._asked = endpoint.subscribe(
-            [topic.name for topic in topics],
-            qos=plan.qos,
-            depth=plan.depth or None,
-            now_ns=setting.world.now_ns,
-        )
+        self._topics = [topic.name for topic in topics]
+        self._ask_ns: int | None = None
+        self._asked = self._ask()
         self._plan()
+
+    def _ask(self) -> Ticket:
+        plan = self._plan_of
+        return self.endpoint.subscribe(
+            self._topics, qos=plan.qos, depth=plan.depth or None, now_ns=self.world.now_ns
+        )
+
+    def next_ns(self) -> int | None:
+        times = [time for time in (self.endpoint.next_ns, self._ask_ns) if time is not None]
+        return min(times, default=None)
 
     def read(self, end: End, data: bytes, now_ns: int) -> None:
         self.ledger.wired[self.index].append((now_ns, end.address[0], data))
 
     def turn(self) -> bool:
         more = super().turn()
+        if self._ask_ns is not None and self._ask_ns <= self.world.now_ns:
+            self._ask_ns = None
+            self._asked = self._ask()
         messages = self.endpoint.take_messages()
         if messages:
             self.ledger.taken[self.index].append((self.world.now_ns, [each.payload for each in messages]))
@@ -225,6 +236,8 @@ class Subscriber(ClientProcess):
             for place, reason in zip(self._plan_of.topics, event.ticket.reasons, strict=True):
                 if reason < REFUSED:
                     subscribed.setdefault(place, self.world.now_ns)
+            if len(subscribed) < len(self._topics):
+                self._ask_ns = self.world.now_ns + ASK_AGAIN_NS
             if event.ticket.words is not None:
                 self.ledger.refusals.append((self.world.now_ns, self.name, event.ticket.words))
         super().note(event)
