@@ -75,7 +75,7 @@ def test_the_record_is_there_before_the_first_trial(tmp_path: Path) -> None:
         assert record["machine"].keys() == {"cpu", "cores", "memory_bytes", "kernel", "python"}
         assert record["commit"]
         assert isinstance(record["dirty"], bool)
-        assert record["command"].startswith("holdfast ")
+        assert record["command"].startswith("holdfast")
         (folder / "outcome.json").write_text("{}")
 
     assert run_campaign(SMALL, tmp_path, look).failed == []

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.config import loads
-from holdfast.errors import Unavailable
+from holdfast.errors import ConfigError
 from holdfast.lab.model import Plan, Trial
 from holdfast.lab.run import run_trial
 from holdfast.lab.steady import Seen, judge
@@ -109,7 +109,7 @@ def test_a_depth_of_two_waits_for_the_way_to_the_other_broker_and_back(tmp_path:
 
 
 def test_a_depth_that_nobody_can_meet_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="SUBSCRIBE was answered"):
+    with pytest.raises(ConfigError, match="a subscriber waits for 3 members, the group has 2"):
         run(tmp_path, "subscribe", count=2, depth="depth = 3")
     assert not (tmp_path / "outcome.json").exists()
 

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from holdfast.broker.broker import Broker, Event, ignore
 from holdfast.broker.connection import Connection
 from holdfast.broker.core import Core
 from holdfast.broker.link import Inbox, Wire
 from holdfast.contract.model import ContractBook
 from holdfast.replication.buffer import BackupBuffer
+from holdfast.replication.doubt import Doubt, ask_heir, wake
 from holdfast.replication.following import Following
 from holdfast.replication.group import GroupConfig, Switches
 from holdfast.replication.increments import (
@@ -60,14 +59,6 @@ USUAL = Switches()
 GRACE_S = 5  # how long clients that were connected may take to come to a new primary
 
 
-class Doubt(Struct):
-    """Whether a primary that slept still serves: its heir knows."""
-
-    heir: str
-    since_ns: int
-    ended: list[Peer]  # connections to members that ended meanwhile
-
-
 class Member:
     def __init__(
         self,
@@ -101,7 +92,7 @@ class Member:
         self.view_max = 0  # the highest view anybody told of
         self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
         self.used_max = 0  # numbers up to this one may have been ours before a crash
-        self._joining_since_ns = now_ns
+        self.joining_since_ns = now_ns
         self._gone_since_ns: int | None = None
         self.turned_ns = now_ns
         self._digest = digest_of(book)
@@ -192,7 +183,7 @@ class Member:
         self.recorder.now_ns = now_ns
         slept_ns, self.turned_ns = now_ns - self.turned_ns, now_ns
         if slept_ns > self.group.silence_ns // 2:
-            self._wake(now_ns, slept_ns)
+            wake(self, now_ns, slept_ns)
         if self.role is Role.PRIMARY and not self.view.heirs:
             self._hear_of_others(now_ns)
         more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
@@ -227,7 +218,7 @@ class Member:
         self.broker.core.board.stirred = False
         more = self._listen(now_ns)
         if self.doubt is not None:
-            self._doubt(now_ns)
+            ask_heir(self, self.doubt, now_ns)
         self.serving.record_retained()
         self._look_around(now_ns)
         more |= self.serving.bring_up_to_date(now_ns)
@@ -243,7 +234,7 @@ class Member:
 
     def _next_work_ns(self) -> int:
         times = [self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns]
-        waited_ns = self._joining_since_ns + self.group.join_wait_ns
+        waited_ns = self.joining_since_ns + self.group.join_wait_ns
         if self.role is Role.JOINING and waited_ns > self.turned_ns:
             times.append(waited_ns)
         if self.doubt is not None:
@@ -252,28 +243,6 @@ class Member:
             patience_ns = max(self._patience_ns(), self.group.silence_ns if self.peers.sought else 0)
             times.append(self._gone_since_ns + patience_ns)
         return min((time for time in times if time is not None), default=NEVER_NS)
-
-    def _wake(self, now_ns: int, slept_ns: int) -> None:
-        """We were asleep ourselves: nobody else's silence counts, and another may serve by now."""
-        self.peers.forgive(slept_ns, now_ns)
-        if self.role is Role.JOINING:
-            self._joining_since_ns = now_ns
-        if self.role is Role.PRIMARY and self.view.heirs and slept_ns > self.group.silence_ns:
-            self.doubt = Doubt(self.view.heirs[0], now_ns, [])
-            if self.peers.link_to(self.doubt.heir) is None:
-                self.peers.dial_now(self.doubt.heir)
-
-    def _doubt(self, now_ns: int) -> None:
-        """A primary that slept hears no client before its heir said that it did not take over meanwhile."""
-        doubt = self.doubt
-        assert doubt is not None
-        heir = self.peers.link_to(doubt.heir)
-        answered = heir is not None and heir.state.heard_us_ns >= doubt.since_ns
-        if self.role is Role.PRIMARY and not answered and now_ns < doubt.since_ns + self.group.silence_ns:
-            return
-        self.doubt = None
-        for peer in doubt.ended:
-            self.serving.lost(peer, now_ns)
 
     def _listen(self, now_ns: int) -> bool:
         """At most so many words from each member."""
@@ -423,7 +392,7 @@ class Member:
 
     def _rejoin(self, now_ns: int) -> None:
         """Looks for a primary; the copies stay, should nobody else have them."""
-        self._joining_since_ns = now_ns
+        self.joining_since_ns = now_ns
         self._gone_since_ns = None
         for peer in self.peers.all():
             peer.buffer = None
@@ -528,7 +497,7 @@ class Member:
 
     def _is_first(self, now_ns: int) -> bool:
         """Nobody who answers is better suited to serve: more state, or earlier in the order."""
-        since_ns = self._joining_since_ns
+        since_ns = self.joining_since_ns
         others = [
             peer.state
             for peer in self.peers.greeted()

@@ -1,0 +1,47 @@
+"""A member that slept: another may serve by now, and nobody else was silent.
+
+Laws:
+- a primary that slept longer than `silence` hears no client before its heir has answered, or could have
+- what a member did not hear while it slept is not held against the others
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from holdfast.replication.peer import Peer
+from holdfast.replication.roles import Role
+
+if TYPE_CHECKING:
+    from holdfast.replication.member import Member
+
+
+class Doubt(Struct):
+    """Whether a primary that slept still serves: its heir knows."""
+
+    heir: str
+    since_ns: int
+    ended: list[Peer]  # connections to members that ended meanwhile
+
+
+def wake(member: Member, now_ns: int, slept_ns: int) -> None:
+    member.peers.forgive(slept_ns, now_ns)
+    if member.role is Role.JOINING:
+        member.joining_since_ns = now_ns
+    if member.role is Role.PRIMARY and member.view.heirs and slept_ns > member.group.silence_ns:
+        member.doubt = Doubt(member.view.heirs[0], now_ns, [])
+        if member.peers.link_to(member.doubt.heir) is None:
+            member.peers.dial_now(member.doubt.heir)
+
+
+def ask_heir(member: Member, doubt: Doubt, now_ns: int) -> None:
+    """The doubt ends when the heir says that it did not take over meanwhile, or is silent."""
+    heir = member.peers.link_to(doubt.heir)
+    answered = heir is not None and heir.state.heard_us_ns >= doubt.since_ns
+    if member.role is Role.PRIMARY and not answered and now_ns < doubt.since_ns + member.group.silence_ns:
+        return
+    member.doubt = None
+    for peer in doubt.ended:
+        member.serving.lost(peer, now_ns)
