@@ -54,17 +54,16 @@ def test_what_was_not_measured_does_not_hold() -> None:
     assert verdict(expect, rows=[row("FCFS", "0", figure(100.0))]) == (False, "not measured")
 
 
-def test_a_peak_is_compared_category_by_category() -> None:
-    def peak(configuration: str, category: str, low: float, high: float) -> RecoveryRow:
+def test_the_means_of_peaks_are_compared_category_by_category() -> None:
+    def peak(configuration: str, category: str, mean: float) -> RecoveryRow:
         labels = {"configuration": configuration, "topics": "7525"}
-        return RecoveryRow(
-            labels=labels, category=category, peak_ms=figure(high, low, high), lost=0, redispatched=None
-        )
+        peak_ms = figure(mean, mean / 2, mean * 2)
+        return RecoveryRow(labels=labels, category=category, peak_ms=peak_ms, lost=0, redispatched=None)
 
     against = {"configuration": "FCFS-"}
     expect = Expect(what="peak", measure="peak_ms", where=OURS, against=against, at_least=5.0)
-    recovery = [peak("FRAME", "0", 1.0, 2.0), peak("FRAME", "2", 5.0, 10.0)]
-    recovery += [peak("FCFS-", "0", 20.0, 30.0), peak("FCFS-", "2", 45.0, 60.0)]
+    recovery = [peak("FRAME", "0", 2.0), peak("FRAME", "2", 10.0)]
+    recovery += [peak("FCFS-", "0", 20.0), peak("FCFS-", "2", 45.0)]
     assert verdict(expect, recovery=recovery) == (False, "4.5×")
 
 

@@ -1,7 +1,7 @@
 """Judges what an experiment expects by what its analysis found.
 
 Laws:
-- the worst combination decides, and the worst repetition of it
+- the worst combination decides, and the worst repetition of it; a ratio is one of means over repetitions
 - what nothing was measured of does not hold
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.lab.analysis.found import Analysis, FigureRow, Labels, Verdict
+from holdfast.lab.analysis.found import Analysis, Figure, FigureRow, Labels, Verdict
 from holdfast.lab.model import Expect
 
-# The labels of a combination, what else tells apart what it has several of, and its worst low and high value.
-Found = tuple[Labels, str, float, float]
+# The labels of a combination, what else tells apart what it has several of, and lowest, mean and highest value.
+Found = tuple[Labels, str, float, float, float]
 
 
 def judge(expected: Iterable[Expect], analysis: Analysis) -> list[Verdict]:
@@ -26,7 +26,7 @@ def _verdict(expect: Expect, analysis: Analysis) -> Verdict:
     if expect.against:
         values = [value for each in chosen for value in _ratios(expect, each, found)]
     else:
-        values = [each[2] if expect.at_least is not None else each[3] for each in chosen]
+        values = [each[2] if expect.at_least is not None else each[4] for each in chosen]
     sign, bound = ("≥", expect.at_least) if expect.at_least is not None else ("≤", expect.at_most)
     assert bound is not None
     times = "×" if expect.against else ""
@@ -48,43 +48,48 @@ def _has(labels: Labels, where: dict[str, tuple[str, ...]]) -> bool:
 def _ratios(expect: Expect, mine: Found, found: list[Found]) -> Iterable[float]:
     """Against the same thing in the combination with the other labels, if both were measured."""
     wanted = {**mine[0], **expect.against}
-    for labels, which, low, high in found:
-        if (labels, which) != (wanted, mine[1]):
-            continue
-        if expect.measure == "knee":
-            yield mine[2] / high if high else float("inf")
-        else:
-            yield low / mine[3] if mine[3] else float("inf")
+    for labels, which, _, mean, _ in found:
+        if (labels, which) == (wanted, mine[1]):
+            over, under = (mine[3], mean) if expect.measure == "knee" else (mean, mine[3])
+            yield over / under if under else float("inf")
 
 
 # -- measures ------------------------------------------------------------------------------------------------
 
 
+def _spread(figure: Figure) -> tuple[float, float, float]:
+    return figure.low, figure.mean, figure.high
+
+
+def _same(value: float) -> tuple[float, float, float]:
+    return float(value), float(value), float(value)
+
+
 def _loss(analysis: Analysis) -> Iterable[Found]:
     for row in analysis.rows:
-        yield row.labels, row.category, row.loss_success.low, row.loss_success.high
+        yield row.labels, row.category, *_spread(row.loss_success)
 
 
 def _latency(analysis: Analysis) -> Iterable[Found]:
     for row in analysis.rows:
-        yield row.labels, row.category, row.latency_success.low, row.latency_success.high
+        yield row.labels, row.category, *_spread(row.latency_success)
 
 
 def _lost(analysis: Analysis) -> Iterable[Found]:
     for row in analysis.rows:
         if row.loss_tolerance == 0:
-            yield row.labels, row.category, float(row.lost), float(row.lost)
+            yield row.labels, row.category, *_same(row.lost)
 
 
 def _redispatched(analysis: Analysis) -> Iterable[Found]:
     for row in analysis.recovery:
         if row.redispatched is not None:
-            yield row.labels, row.category, row.redispatched.low, row.redispatched.high
+            yield row.labels, row.category, *_spread(row.redispatched)
 
 
 def _peak(analysis: Analysis) -> Iterable[Found]:
     for row in analysis.recovery:
-        yield row.labels, row.category, row.peak_ms.low, row.peak_ms.high
+        yield row.labels, row.category, *_spread(row.peak_ms)
 
 
 def _copies(analysis: Analysis) -> Iterable[Found]:
@@ -92,8 +97,7 @@ def _copies(analysis: Analysis) -> Iterable[Found]:
     for row in analysis.figures:
         published = sent.get(_key(row))
         if row.name == "copies" and published is not None and published.mean.mean:
-            share = row.max / published.mean.mean
-            yield row.labels, "", share, share
+            yield row.labels, "", *_same(row.max / published.mean.mean)
 
 
 def _key(row: FigureRow) -> tuple[tuple[str, str], ...]:
@@ -102,8 +106,7 @@ def _key(row: FigureRow) -> tuple[tuple[str, str], ...]:
 
 def _knee(analysis: Analysis) -> Iterable[Found]:
     for knee in analysis.knees:
-        topics = float(knee.topics or 0)
-        yield knee.labels, "", topics, topics
+        yield knee.labels, "", *_same(knee.topics or 0)
 
 
 MEASURES: dict[str, Callable[[Analysis], Iterable[Found]]] = {
