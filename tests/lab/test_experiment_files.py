@@ -119,11 +119,11 @@ def test_the_tables_have_the_published_loads_and_configurations(name: str) -> No
         assert (switches.selective, switches.copy_first, switches.coordination) == (False, True, coordination)
 
 
-def test_the_knee_goes_past_ten_times_the_published_load() -> None:
+def test_the_knee_is_sought_up_to_ten_times_the_published_load() -> None:
     generated = generate(load_experiment(SHIPPED / "frame-knee.toml"))
     topics = {trial.plan.topics for trial in generated.trials}
-    assert {13_525, 135_250} <= topics
-    assert max(topics) > 135_250
+    assert 135_250 in topics
+    assert min(topics) <= 2 * 13_525
     assert generated.dropped == (), "the overload is to be run, not refused"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from holdfast.lab.analysis.found import Analysis, Figure, FigureRow, Labels, Verdict
 from holdfast.lab.model import Expect
 
-# The labels of a combination, what else tells apart what it has several of, and lowest, mean and highest value.
+# The labels of a combination, what else tells apart what it has several of; lowest, mean and highest value.
 Found = tuple[Labels, str, float, float, float]
 
 
