@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from holdfast.errors import ConfigError, Unavailable
-from holdfast.lab.campaign import Failure, Pace, Tally, read_record, run_campaign
+from holdfast.lab.campaign import Pace, Tally, read_record, run_campaign
 from holdfast.lab.generate import generate
 from holdfast.lab.model import Choice, Experiment, Quick, Trial, Vary
+from holdfast.lab.store import Failure
 
 PLAN: dict[str, Any] = {
     "warm_up": "1s",

@@ -83,7 +83,7 @@ def test_ordinary_clients_outlive_a_crash_and_everything_is_accounted_for(
         assert figures["lost_acknowledged"] == [0.0]
     assert len(figures["gap_ms"]) == 20
     assert min(figures["gap_ms"]) >= 49
-    assert len(outcome.redirect_ns) == 3
+    assert len(outcome.figures["redirect_ms"]) == 3
     assert {each.role for each in outcome.cpu} >= {"primary", "publishers", "subscribers"}
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from holdfast.errors import Unavailable
 from holdfast.lab import cluster, spark
-from holdfast.lab.cluster import Failed, executor_cores, run_and_pack, run_on_cluster
+from holdfast.lab.cluster import executor_cores, run_and_pack, run_on_cluster
 from holdfast.lab.model import Trial
-from holdfast.lab.store import TrialFolder
+from holdfast.lab.store import Failure, TrialFolder
 from lab.records import trial
 
 PROGRAM = """
@@ -88,10 +88,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
     return results, told
 
 
-def failure(results: Path, number: int) -> Failed:
+def failure(results: Path, number: int) -> Failure:
     folder = TrialFolder(results, number)
     assert not folder.complete
-    return msgspec.json.decode((folder.path / "failed.json").read_bytes(), type=Failed)
+    return msgspec.json.decode((folder.path / "failed.json").read_bytes(), type=Failure)
 
 
 def test_the_files_of_a_trial_come_back_whole(ran: tuple[Path, list[int]]) -> None:

@@ -21,8 +21,9 @@ from holdfast.errors import ConfigError, Problem, Unavailable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.lab.campaign import Failure, Tally
+    from holdfast.lab.campaign import Tally
     from holdfast.lab.model import Experiment, Trial
+    from holdfast.lab.store import Failure
 
 RESULTS = Path("results")
 PIPE_COLUMNS = 140

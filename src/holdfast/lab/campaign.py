@@ -14,7 +14,6 @@ import shlex
 import shutil
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from holdfast.errors import ConfigError, HoldfastError, Problem
 from holdfast.lab.generate import Dropped, Generated, generate, seconds_of
 from holdfast.lab.machine import Machine, source_commit, this_machine
 from holdfast.lab.model import Experiment, Trial
-from holdfast.lab.store import TrialFolder
+from holdfast.lab.store import Failure, TrialFolder
 
 RunTrial = Callable[[Trial, Path], None]
 Only = dict[str, set[str]]
@@ -42,15 +41,6 @@ class Record(Experiment, frozen=True, kw_only=True):
     dirty: bool
     commits: tuple[str, ...]
     command: str
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """failed.json of a trial: the error in a line, and where it came from."""
-
-    number: int
-    labels: dict[str, str]
-    error: str
-    trace: str
 
 
 class Tally(msgspec.Struct, kw_only=True):
@@ -203,9 +193,7 @@ def _clear(trial: Trial, results: Path) -> Path:
 
 
 def _fail(trial: Trial, folder: Path, error: Exception) -> Failure:
-    said = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-    trace = "".join(traceback.format_exception(error))
-    failure = Failure(number=trial.number, labels=trial.labels, error=said, trace=trace)
+    failure = Failure.of(trial, error)
     _write(folder / "failed.json", failure)
     return failure
 

@@ -18,7 +18,6 @@ import shutil
 import tarfile
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -27,10 +26,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import Unavailable
 from holdfast.lab import spark
 from holdfast.lab.model import Trial
-from holdfast.lab.store import TrialFolder
+from holdfast.lab.store import Failure, TrialFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,21 +44,6 @@ PIECE_BYTES = 16 << 20
 TRIAL_BYTES_MAX = 1 << 30
 LOCK = Path(tempfile.gettempdir()) / "holdfast-lab.lock"
 LOCK_S_MAX = 3600
-
-
-class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """failed.json."""
-
-    number: int
-    labels: dict[str, str]
-    error: str
-    trace: str
-
-    @classmethod
-    def of(cls, trial: Trial, error: Exception) -> Failed:
-        said = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-        trace = "".join(traceback.format_exception(error))
-        return cls(number=trial.number, labels=trial.labels, error=said, trace=trace)
 
 
 def run_on_cluster(
@@ -134,7 +118,7 @@ def _one(session: SparkSession, trial: Trial, results: Path, run: RunTrial | Non
                 tar.extractall(arriving, filter="data")
         except Exception as error:
             # The machine or the connection to it was lost: nothing else raises here, whatever the trial did.
-            (arriving / "failed.json").write_bytes(msgspec.json.encode(Failed.of(trial, error)))
+            (arriving / "failed.json").write_bytes(msgspec.json.encode(Failure.of(trial, error)))
         shutil.rmtree(folder, ignore_errors=True)
         arriving.chmod(0o755)
         arriving.rename(folder)
@@ -164,7 +148,7 @@ def run_and_pack(encoded: bytes, run: RunTrial | None) -> Iterator[bytes]:
         except Exception as error:
             shutil.rmtree(folder)
             folder.mkdir()
-            (folder / "failed.json").write_bytes(msgspec.json.encode(Failed.of(trial, error)))
+            (folder / "failed.json").write_bytes(msgspec.json.encode(Failure.of(trial, error)))
         packed = Path(name) / "trial.tar"
         with tarfile.open(packed, "w") as tar:
             tar.add(folder, arcname=".")

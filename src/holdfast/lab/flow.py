@@ -35,6 +35,7 @@ from holdfast.lab.model import Category, Plan, Trial
 from holdfast.lab.store import CpuSample, Outcome
 from holdfast.lab.system import System
 from holdfast.lab.systems import system_of
+from holdfast.units import MS
 
 QUIET_S = 0.3
 DRAIN_S_MAX = 15.0
@@ -186,9 +187,6 @@ class Flow:
             fault_ns=fault_ns,
             redispatched=takeover.get("again"),
             unsent=sum(each.unsent for each in published),
-            redirect_ns={} if fault_ns is None else {
-                name: at_ns - fault_ns for name, at_ns in moved_ns.items() if at_ns >= fault_ns
-            },
             cpu=list(self._cpu.values()),
             figures={
                 "sent": [float(each.messages) for each in published],
@@ -197,6 +195,7 @@ class Flow:
                 "unknown": [float(each.unknown) for each in subscribed],
                 "skipped": [float(each.skipped) for each in published],
                 "late_ns_max": [float(each.late_ns_max) for each in published],
+                **_redirects(fault_ns, moved_ns),
                 **({"copies": [float(takeover["copies"])]} if "copies" in takeover else {}),
                 **self._links.figures(),
                 **self._account(begin_ns, end_ns, fault_ns),
@@ -209,6 +208,13 @@ class Flow:
         if self._plan.load.publish_qos == 0:
             return {}
         return account(self._folder, begin_ns, end_ns, fault_ns)
+
+
+def _redirects(fault_ns: int | None, moved_ns: dict[str, int]) -> dict[str, list[float]]:
+    """How long after the fault each client wrote to, or heard from, the new primary."""
+    if fault_ns is None:
+        return {}
+    return {"redirect_ms": [(at_ns - fault_ns) / MS for at_ns in moved_ns.values() if at_ns >= fault_ns]}
 
 
 def share_wishes(plan: Plan, addresses: Callable[[Category], tuple[str, ...]]) -> list[tuple[Wish, ...]]:

@@ -7,6 +7,7 @@ results/NAME/
                 sent/*.parquet    SENT, one row for each message published, a file for each process
                 received/*.parquet  RECEIVED, one row for each arrival
                 unacknowledged/*.parquet  UNACKNOWLEDGED, what an ordinary publisher got no PUBACK for
+                failed.json       Failure, of a trial that failed
                 outcome.json      Outcome; written last, so a trial that has one is complete
 
 Times are CLOCK_REALTIME nanoseconds: all processes of a trial are on one machine.
@@ -14,9 +15,13 @@ Times are CLOCK_REALTIME nanoseconds: all processes of a trial are on one machin
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.lab.model import Trial
 
 # Column -> Arrow type. A loss tolerance of -1 is unlimited, a period of 0 is none.
 TOPICS = {
@@ -43,7 +48,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a trial says besides its records. Messages created within [begin_ns, end_ns) count.
 
     `redispatched` is how many messages the new primary dispatched again; `unsent` how many a publisher never
-    wrote; `redirect_ns` how long after the fault each client wrote to, or heard from, the new primary.
+    wrote.
     """
 
     begin_ns: int
@@ -51,11 +56,25 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     fault_ns: int | None = None
     redispatched: int | None = None
     unsent: int = 0
-    redirect_ns: dict[str, int] = {}
     cpu: list[CpuSample] = []
     figures: dict[str, list[float]] = {}
     """Anything else that the scenario measured, by name: SUBACK times, gaps."""
     notes: list[str] = []
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """failed.json of a trial: the error in a line, and where it came from."""
+
+    number: int
+    labels: dict[str, str]
+    error: str
+    trace: str
+
+    @classmethod
+    def of(cls, trial: Trial, error: Exception) -> Failure:
+        said = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+        trace = "".join(traceback.format_exception(error))
+        return cls(number=trial.number, labels=trial.labels, error=said, trace=trace)
 
 
 class TrialFolder:

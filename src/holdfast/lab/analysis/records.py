@@ -23,7 +23,7 @@ import pyarrow.parquet
 from holdfast.errors import ConfigError, Problem
 from holdfast.lab.analysis.found import FailedTrial
 from holdfast.lab.model import Trial
-from holdfast.lab.store import RECEIVED, SENT, TOPICS, Outcome, TrialFolder
+from holdfast.lab.store import RECEIVED, SENT, TOPICS, Failure, Outcome, TrialFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,12 +40,6 @@ class _Experiment(msgspec.Struct, frozen=True):
     """What the analysis reads of experiment.json."""
 
     trials: list[Trial]
-
-
-class _Failed(msgspec.Struct, frozen=True):
-    """What the analysis reads of failed.json."""
-
-    error: str
 
 
 @dataclass(frozen=True)
@@ -127,7 +121,7 @@ def _files(folder: Path) -> tuple[Path, ...]:
 def _failure(folder: Path) -> str:
     """What a trial that failed says of it."""
     try:
-        return msgspec.json.decode((folder / "failed.json").read_bytes(), type=_Failed).error
+        return msgspec.json.decode((folder / "failed.json").read_bytes(), type=Failure).error
     except (OSError, msgspec.DecodeError):
         return NOT_RUN
 
