@@ -19,7 +19,7 @@ from holdfast.lab.analysis.found import Analysis, Row
 from holdfast.lab.analysis.measure import compared
 from holdfast.lab.analysis.statistics import T_95, figure, t_95
 from holdfast.lab.model import Trial
-from holdfast.lab.store import CpuSample, Outcome, TrialFolder
+from holdfast.lab.store import CpuSample, Failure, Outcome, TrialFolder
 from holdfast.units import MS
 from lab.records import BEGIN_NS, END_NS, PERIOD_NS, Topic, trial, write_experiment, write_trial
 
@@ -123,7 +123,8 @@ def add_failures(made: Made) -> None:
     (unreadable.path / "outcome.json").write_bytes(b"{}")
     for folder in (missing, failed):
         (folder.path / "outcome.json").unlink()
-    (failed.path / "failed.json").write_bytes(msgspec.json.encode({"error": "no port was free", "trace": ""}))
+    failure = Failure(number=4, labels={"case": "failed"}, error="no port was free", trace="")
+    (failed.path / "failed.json").write_bytes(msgspec.json.encode(failure))
     made.add({"case": "failed"}, [Topic.steady([FAST])])
 
 
