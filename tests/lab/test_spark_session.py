@@ -19,7 +19,7 @@ from holdfast.lab.store import Failure, TrialFolder
 from lab.records import trial
 
 PROGRAM = """
-from holdfast.lab import spark
+from holdfast.pipeline import spark
 session = spark.session("local[1]")
 assert spark.session("local[1]") is session
 assert session.range(5).count() == 5

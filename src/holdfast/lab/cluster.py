@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.errors import Unavailable
-from holdfast.lab import spark
+from holdfast.pipeline import spark
 from holdfast.lab.model import Trial
 from holdfast.lab.store import Failure, TrialFolder
 

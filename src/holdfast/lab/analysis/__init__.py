@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.lab import spark
+from holdfast.pipeline import spark
 from holdfast.lab.analysis.found import Analysis
 
 

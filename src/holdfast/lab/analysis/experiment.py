@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.lab import spark
+from holdfast.pipeline import spark
 from holdfast.lab.analysis import combine, measure
 from holdfast.lab.analysis.check import check_against_verdict
 from holdfast.lab.analysis.found import Analysis, Series

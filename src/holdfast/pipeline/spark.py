@@ -37,10 +37,10 @@ JAVA_MISSING = (
     "Spark needs Java 17 or newer, and there is no java here. On Debian or Ubuntu: "
     "sudo apt-get install default-jre-headless (or set JAVA_HOME)"
 )
-PYSPARK_MISSING = "the lab needs PySpark, which is not installed here: pip install 'holdfast[lab]'"
+PYSPARK_MISSING = "this needs PySpark, which is not installed here: pip install 'holdfast[pipeline]'"
 
 SETTINGS = {
-    "spark.app.name": "holdfast lab",
+    "spark.app.name": "holdfast",
     "spark.ui.enabled": "false",
     # Nobody waits for a pause, and the threads of a concurrent collector would take cores from the work.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",

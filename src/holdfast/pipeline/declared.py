@@ -1,0 +1,135 @@
+"""A pipeline file: feeds, datasets and channels, as declared.
+
+Laws:
+- what can be known wrong from the file alone is a ConfigError with every problem; what needs Spark (the query
+  of a channel) is checked at start, by channels
+- names are identifiers of SQL: they become views, columns and topic levels without quoting
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from holdfast.config import Checked, Reader, duration, load, loads, named, text, whole
+from holdfast.errors import Problem
+from holdfast.units import S
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+PARAMETER_TYPES = ("string", "bigint", "double", "boolean")
+HOUR = 3600 * S
+
+
+def name(example: str) -> Reader:
+    def decode(found: object) -> str:
+        if not isinstance(found, str) or NAME.fullmatch(found) is None:
+            raise ValueError
+        return found
+
+    return Reader(
+        "a name of lower-case letters, digits and _, beginning with a letter",
+        f'"{example}"',
+        decode,
+        lambda _: None,
+    )
+
+
+def columns(example: str) -> Reader:
+    """A table of names and Spark types, in the order of the file."""
+
+    def decode(found: object) -> dict[str, str]:
+        if isinstance(found, dict) and all(
+            isinstance(key, str) and COLUMN.fullmatch(key) and isinstance(value, str)
+            for key, value in found.items()
+        ):
+            return dict(found)
+        raise ValueError
+
+    return Reader("a table of column names and their types", example, decode, lambda _: None)
+
+
+class Feed(Checked, frozen=True, kw_only=True):
+    """Topics whose messages are kept, for `retention` after every dataset has taken them."""
+
+    name: Annotated[str, name("positions")]
+    topics: tuple[str, ...]
+    retention_ns: Annotated[int, duration(0, "1h")] = named("retention", 1 * HOUR)
+    bytes_max: Annotated[int, whole(2**20, 2**44, 2**34)] = 2**34
+
+
+class Dataset(Checked, frozen=True, kw_only=True):
+    """Rows of a feed, or an external file. A `log` keeps every row, a `keyed` the last row of each key.
+
+    With format `json` a payload is an object with the fields of the schema, which may be null or missing if
+    not in `required`; with `raw` the only column is `payload`. Every row of a feed has `_topic`, `_created`
+    (null without a stamp), `_arrived` and `_offset` too. What does not fit goes to the dataset
+    `quarantine`. `retention` counts from arrival. An `external` is read from `file` (csv, json or parquet).
+    """
+
+    name: Annotated[str, name("positions")]
+    kind: Literal["log", "keyed", "external"] = "log"
+    feed: str = ""
+    format: Literal["json", "raw"] = "json"
+    schema: Annotated[dict[str, str], columns('{ user = "string", lat = "double" }')] = named("schema", {})
+    required: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    file: str = ""
+    retention_ns: Annotated[int | None, duration(1, "30d", infinite="unlimited")] = named("retention", None)
+
+
+class Channel(Checked, frozen=True, kw_only=True):
+    """A standing query. `new` are the datasets of which only what came since the last execution counts.
+
+    The query reads `subscriptions` (column `subscription` and one for each parameter), `new_NAME` for each
+    of `new`, and any dataset by its name; it gives `subscription` and whatever columns the notification has.
+    Subscribers subscribe to `$channel/NAME/value/value`, a level for each parameter, in their order.
+    """
+
+    name: Annotated[str, name("emergencies_near_me")]
+    period_ns: Annotated[int, duration(1, "10s")] = named("period", 10 * S)
+    parameters: Annotated[dict[str, str], columns('{ user = "string" }')] = named("parameters", {})
+    new: tuple[str, ...] = ()
+    query: str = ""
+    file: str = ""
+    time_limit_ns: Annotated[int, duration(1, "30s")] = named("time_limit", 30 * S)
+    retention_ns: Annotated[int, duration(0, "1h")] = named("retention", 1 * HOUR)
+
+
+class Spark(Checked, frozen=True, kw_only=True):
+    master: Annotated[str, text(400, "local[*]")] = "local[*]"
+    memory: Annotated[str, text(20, "2g")] = "2g"
+
+
+class Pipeline(Checked, frozen=True, kw_only=True):
+    brokers: Annotated[str, text(4000, "127.0.0.1:1883")] = "127.0.0.1:1883"
+    data: Annotated[str, text(4000, "data")] = "data"
+    trigger_ns: Annotated[int, duration(1, "1s")] = named("trigger", 1 * S)
+    spark: Spark = Spark()
+    feeds: tuple[Feed, ...] = named("feed", ())
+    datasets: tuple[Dataset, ...] = named("dataset", ())
+    channels: tuple[Channel, ...] = named("channel", ())
+
+    def relations(self) -> Iterator[Problem]:
+        yield from _twice("feed", self.feeds)
+        yield from _twice("dataset", self.datasets)
+        yield from _twice("channel", self.channels)
+
+
+def _twice(what: str, declared: tuple[Any, ...]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for number, each in enumerate(declared):
+        if each.name in seen:
+            yield Problem(f"{what}[{number}].name", f'"{each.name}" is declared twice')
+        seen.add(each.name)
+
+
+def load_pipeline(path: str | Path) -> Pipeline:
+    """The pipeline file at `path`."""
+    return load(path, Pipeline)
+
+
+def parse_pipeline(document: str, source: str = "pipeline") -> Pipeline:
+    return loads(document, Pipeline, source)
