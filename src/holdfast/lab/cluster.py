@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.errors import Unavailable
-from holdfast.pipeline import spark
 from holdfast.lab.model import Trial
 from holdfast.lab.store import Failure, TrialFolder
+from holdfast.pipeline import spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

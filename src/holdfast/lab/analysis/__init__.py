@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.pipeline import spark
 from holdfast.lab.analysis.found import Analysis
+from holdfast.pipeline import spark
 
 
 def analyse(results: Path, master: str = spark.LOCAL) -> Analysis:

@@ -22,10 +22,10 @@ from pyspark.sql import functions as F
 
 from holdfast.contract.verdict import Verdict
 from holdfast.errors import ConfigError, Problem
-from holdfast.pipeline import spark
 from holdfast.lab.analysis import measure
 from holdfast.lab.analysis.measured import CategoryMeasured
 from holdfast.lab.analysis.records import Recorded, Tables, read_experiment, sort_out, tables
+from holdfast.pipeline import spark
 
 ROWS_MAX = 500_000
 DIFFERENCES_MAX = 20

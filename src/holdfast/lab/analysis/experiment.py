@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.pipeline import spark
 from holdfast.lab.analysis import combine, measure
 from holdfast.lab.analysis.check import check_against_verdict
 from holdfast.lab.analysis.found import Analysis, Series
 from holdfast.lab.analysis.measured import TrialMeasured
 from holdfast.lab.analysis.records import Recorded, read_experiment, sort_out, tables
 from holdfast.lab.analysis.series import series
+from holdfast.pipeline import spark
 
 
 def analyse(results: Path, master: str) -> Analysis:
