@@ -82,7 +82,7 @@ def test_plain_clients_subscribe_and_a_plain_client_could_serve(broker: BrokerPr
         publish(broker, "$channel/near/alice", "found", *SERVES, version="5", qos=1)
         assert alice.payloads(1) == old.payloads(1) == ["found"]
         refused = subprocess.run(
-            f"mosquitto_pub -h {LOOPBACK} -p {broker.port} -V 5 -q 1 -t $channel/near/alice -m forged".split(),
+            f"mosquitto_pub -h {LOOPBACK} -p {broker.port} -V 5 -q 1 -t $channel/near/alice -m no".split(),
             capture_output=True,
             timeout=20,
             check=False,
