@@ -139,7 +139,7 @@ def test_a_listener_that_reads_slowly_is_told_no_faster_and_misses_nothing() -> 
 
 
 REFUSED = {
-    "$channel/neer/alice": "there is no channel 'neer'; there are all, floor, near",
+    "$channel/neer/alice": "there is no channel 'neer'; on offer: all, floor, near",
     "$channel/near": "channel 'near': 0 values where 1 value would do: <string>",
     "$channel/near/": "a value is not empty; without values there is no '/' behind the name",
     "$channel/near/a/b": "channel 'near': 2 values where 1 value would do: <string>",
@@ -178,10 +178,12 @@ def test_what_fits_is_granted_and_without_a_catalog_what_is_well_formed() -> Non
         assert client.subscribe(filter).reasons == [0]
     assert refusal(client, "$channel/other/c")[0] == Reason.TOPIC_FILTER_INVALID
     server.offer([])
-    assert refusal(client, "$channel/near/c")[1].endswith("there is no channel 'near'; none is offered now")
-    server.client.publish(CATALOG_TOPIC, b"nonsense", qos=1)
-    bench.run()
-    assert [event for event, _ in bench.events if event == "catalog refused"]
+    assert refusal(client, "$channel/near/c")[1].endswith("there is no channel 'near'; none is on offer now")
+    nested = b'[{"name": "near", "more": ' + b"[" * 50_000
+    for number, nonsense in enumerate((b"nonsense", b"", b"[1]", b'[{"name": "A b"}]', b"\xff", nested), 1):
+        server.client.publish(CATALOG_TOPIC, nonsense, qos=1)
+        bench.run()
+        assert [event for event, _ in bench.events].count("catalog refused") == number
     assert refusal(client, "$channel/near/c")[0] == Reason.TOPIC_FILTER_INVALID
 
 

@@ -96,7 +96,7 @@ def test_refusals_say_what_would_do(broker: BrokerProcess) -> None:
     async def test() -> None:
         server = await Server.start(f"{LOOPBACK}:{broker.port}")
         async with await connect(f"{LOOPBACK}:{broker.port}") as client:
-            with pytest.raises(Refused, match="there is no channel 'neer'; there are floor, near"):
+            with pytest.raises(Refused, match="there is no channel 'neer'; on offer: floor, near"):
                 await client.subscribe("$channel/neer/alice")
             with pytest.raises(Refused, match="that is no bigint; a bigint such as 42 would do"):
                 await client.subscribe("$channel/floor/cellar")

@@ -283,9 +283,9 @@ class Channels:
     def _offered(self) -> str:
         names = self._names()
         if not names:
-            return "none is offered now"
+            return "none is on offer now"
         more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
-        return f"there are {', '.join(names[:NAMES_SHOWN_MAX])}{more}"
+        return f"on offer: {', '.join(names[:NAMES_SHOWN_MAX])}{more}"
 
     def _example(self) -> str:
         name = next(iter(self._names()), None)
