@@ -8,7 +8,7 @@ Laws:
 - equal subscriptions of many sessions are one: only the first and the last of them are told
 - what was told and what is still to be told to a listener are together what the sessions have
 - nothing here is copied to a backup: it counts the sessions that it has itself, and who serves hears from it
-- a turn tells a bounded piece, and only as fast as the listener takes it
+- a turn tells each listener one message, and only as fast as it takes them
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
 
 BUCKETS = 1024
-TOLD_AT_ONCE = 1000  # subscriptions in a message
+TOLD_AT_ONCE = 250  # subscriptions in a message: some tenths of a millisecond that others wait
 TOLD_BYTES_MAX = 65_536  # of them, about
-TOLD_PER_TURN = 4  # messages to each listener
 QUEUED_MAX = 4  # messages that wait for a listener before it is told more
 WANTED_AT_ONCE = 100
 WANTED_MAX = 10_000
@@ -361,9 +360,7 @@ class Channels:
 
     def _tell(self, session: Session, listener: Listener) -> bool:
         subscription = session.subscriptions[SUBSCRIPTIONS_TOPIC]
-        for _ in range(TOLD_PER_TURN):
-            if not (listener.waits and takes(session)):
-                return False
+        if listener.waits and takes(session):
             told = listener.next(self._wants)
             self.broker.core.give(subscription, SUBSCRIPTIONS, format_told(told))
         return listener.waits and takes(session)
