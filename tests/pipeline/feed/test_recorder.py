@@ -162,11 +162,15 @@ def test_messages_of_every_form_are_recorded_and_retained_ones_once(
 ) -> None:
     broker = start_broker(kind="holdfast")
 
+    typed = Properties(content_type="text/plain")
+
     async def publish() -> None:
         async with await connect(f"127.0.0.1:{broker.port}", client_id="p") as client:
             await client.publish("kept/plain", b"plain", qos=1, stamp=False)
-            await client.publish("kept/typed", b"typed", qos=1, properties=Properties(content_type="t"))
-            await client.publish("kept/typed", b"unstamped", stamp=False, properties=Properties(content_type="t"))
+            await client.publish("kept/typed", b"typed", qos=1, properties=typed)
+            await client.publish(
+                "kept/typed", b"unstamped", stamp=False, properties=typed
+            )
             await client.publish("kept/two", b"two", qos=2)
             await client.publish("kept/zero", b"zero")
             await client.publish("kept/empty", b"", qos=1)
@@ -344,5 +348,3 @@ def test_a_second_recorder_of_a_feed_is_refused_and_a_damaged_feed_says_where(
     third.start(ready=False)
     assert third.wait() != 0
     assert path.name in third.log
-
-
