@@ -168,9 +168,7 @@ def test_messages_of_every_form_are_recorded_and_retained_ones_once(
         async with await connect(f"127.0.0.1:{broker.port}", client_id="p") as client:
             await client.publish("kept/plain", b"plain", qos=1, stamp=False)
             await client.publish("kept/typed", b"typed", qos=1, properties=typed)
-            await client.publish(
-                "kept/typed", b"unstamped", stamp=False, properties=typed
-            )
+            await client.publish("kept/typed", b"unstamped", stamp=False, properties=typed)
             await client.publish("kept/two", b"two", qos=2)
             await client.publish("kept/zero", b"zero")
             await client.publish("kept/empty", b"", qos=1)
