@@ -164,7 +164,8 @@ def in_words(error: Exception) -> str:
     field = at["at"] if at else ""
     said = AT.sub("", said)
     if match := EXPECTED.match(said):
-        expected = " or ".join(WORDS.get(each.strip(), each.strip()) for each in match["expected"].split("|"))
+        kinds = [each for each in match["expected"].split(" | ") if each != "null"]
+        expected = " or ".join(WORDS.get(each, each) for each in kinds)
         found = match["got"]
         said = f"expected {expected}{match['bound']}"
         said += f", found {WORDS.get(found, found)}" if found else ""
