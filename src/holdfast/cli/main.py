@@ -11,6 +11,7 @@ import sys
 import typer
 
 from holdfast.cli.broker import broker
+from holdfast.cli.dataset import dataset
 from holdfast.cli.demo.command import demo
 from holdfast.cli.lab import lab
 from holdfast.cli.plan import plan
@@ -43,6 +44,7 @@ app.command()(record)
 app.command()(demo)
 app.command()(sim)
 app.add_typer(lab, name="lab")
+app.add_typer(dataset, name="dataset")
 
 
 def main() -> None:
