@@ -12,7 +12,20 @@ from rich.console import Console
 
 from holdfast.errors import Unavailable
 
-from . import analysis, client, crash, failover, growth, latency, memory, paho, protection, suback, throughput
+from . import (
+    analysis,
+    client,
+    crash,
+    failover,
+    growth,
+    latency,
+    memory,
+    notifying,
+    paho,
+    protection,
+    suback,
+    throughput,
+)
 from .brokers import KINDS, NAMES, NotStarted, raise_file_limit
 from .load import Lost
 from .measure import TurnFailed
@@ -35,6 +48,7 @@ BENCHMARKS = {
     "protection": protection.protection,
     "suback": suback.suback,
     "paho": paho.paho,
+    "notifying": notifying.notifying,
     "analysis": analysis.analysis,
 }
 WIDTH_MIN = 120

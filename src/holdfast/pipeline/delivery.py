@@ -77,7 +77,6 @@ class Counts:
     """What was done since the start, for the metrics."""
 
     def __init__(self) -> None:
-        self.connected = False
         self.notifications = 0
         self.executions = 0
         self.damaged = 0
@@ -98,12 +97,19 @@ class Delivery:
         self._tell = tell
         self._catalog: tuple[Offered, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: Client | None = None
         self._catalog_due = asyncio.Event()
         self._found: dict[str, None] = {}
         self._found_some = asyncio.Event()
         self._wanted: deque[Wanted] = deque()
         self._wanted_some = asyncio.Event()
         self._backoff = Backoff(random.Random(), BACKOFF_NS_MIN, BACKOFF_NS_MAX)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a broker serves us now."""
+        client = self._client
+        return client is not None and bool(client.address)
 
     def offer(self, channels: Sequence[Offered]) -> None:
         """These are the channels from now on."""
@@ -142,6 +148,7 @@ class Delivery:
             client_id=CLIENT_ID,
             properties=Properties(user=[(SERVES_PROPERTY, SERVES_CHANNELS)]),
         )
+        self._client = client
         try:
             self._wanted.clear()  # Tokens are of the broker that told them.
             async with asyncio.TaskGroup() as tasks:
@@ -153,10 +160,9 @@ class Delivery:
                 tasks.create_task(self._send_wanted(client))
                 await client.subscribe(SUBSCRIPTIONS_TOPIC, qos=1)
                 self._backoff.succeeded()
-                self.counts.connected = True
                 self._tell("brokers-connected", {"address": client.address})
         finally:
-            self.counts.connected = False
+            self._client = None
             await client.disconnect()
 
     async def _announce(self, client: Client) -> None:

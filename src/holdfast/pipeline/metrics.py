@@ -49,7 +49,7 @@ class Metrics:
             ("last_results", "Requests for last results that were answered", delivery.last_served),
             ("last_results_dropped", "Requests for last results that were too many", delivery.last_dropped),
         )
-        yield _gauge("brokers_connected", "1 while a broker serves us", delivery.connected)
+        yield _gauge("brokers_connected", "1 while a broker serves us", self._delivery.connected)
         yield _gauge("session_running", "1 while a session of Spark works", runner.running)
         yield _gauge(
             "ingestion_seconds", "How long the last step of ingestion took", runner.step_ns_last / 1e9
