@@ -1,9 +1,9 @@
 """How long a notification takes from the moment that results are committed to its subscriber.
 
 10,000 subscribers, each a connection and a session of its own with its own subscription, at one broker.
-Results are committed without Spark, one execution after the other, for some of the subscribers or for all; the time
-begins when the transaction is over, and ends when the subscriber's process has read the message. That process
-and the one that delivers take as much of the same cores as the broker does.
+Results are committed without Spark, one execution after the other, for some of the subscribers or for all.
+The time begins when the transaction is over, and ends when the subscriber's process has read the message:
+that process and the one that delivers take as much of the same cores as the broker does.
 """
 
 from __future__ import annotations
