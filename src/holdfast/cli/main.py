@@ -15,6 +15,7 @@ from holdfast.cli.demo.command import demo
 from holdfast.cli.lab import lab
 from holdfast.cli.plan import plan
 from holdfast.cli.pub import pub
+from holdfast.cli.record import record
 from holdfast.cli.sim import sim
 from holdfast.cli.sub import sub
 from holdfast.errors import ConfigError, HoldfastError
@@ -38,6 +39,7 @@ app.command()(plan)
 app.command()(broker)
 app.command()(pub)
 app.command()(sub)
+app.command()(record)
 app.command()(demo)
 app.command()(sim)
 app.add_typer(lab, name="lab")

@@ -36,6 +36,7 @@ from holdfast.endpoint import (
     Event,
     Lost,
     Message,
+    Order,
     Outgoing,
     Redirected,
     Sink,
@@ -89,13 +90,15 @@ async def connect(
     connect_s_max: float = CONNECT_S_MAX,
     answer_s_max: float = ANSWER_S_MAX,
     outage_s_max: float = OUTAGE_S_MAX,
+    prepare: Callable[[Client], None] | None = None,
 ) -> Client:
     """A connected client, for `async with await connect("host:port", "host:port"):`.
 
     The addresses are of the members of one group, or of brokers any of which will do; several may stand in
     one text, with commas between. Without `client_id` one is drawn. The session outlives its connections for
     a minute, and ends with `disconnect`; with `session_expiry_s` it outlives `disconnect` too. After
-    `outage_s_max` without a broker the client ends with Unavailable.
+    `outage_s_max` without a broker the client ends with Unavailable. `prepare` gets the client before the
+    first byte is read: a session that goes on may bring messages at once.
     """
     config = EndpointConfig(
         addresses=parse_addresses(addresses),
@@ -114,6 +117,8 @@ async def connect(
         outage_ns_max=int(outage_s_max * 1e9),
     )
     client = Client(config, connect_s_max=connect_s_max, answer_s_max=answer_s_max)
+    if prepare is not None:
+        prepare(client)
     try:
         async with asyncio.timeout(connect_s_max):
             await client._begin()
@@ -384,10 +389,25 @@ class Client:
             except StopAsyncIteration:
                 return
 
-    def pour(self, sink: Sink) -> None:
+    def pour(self, sink: Sink, order: Order | None = None) -> None:
         """From now on ordinary messages go to the sink while they are read, duplicates too, and are
-        acknowledged at once; only the others are still to be taken."""
-        self._endpoint.pour(sink)
+        acknowledged at once; only the others are still to be taken. With a sink that holds, all go there,
+        and are acknowledged when they are released. `order` is how far every publisher and topic had come,
+        from whoever keeps that longer than a client."""
+        self._endpoint.pour(sink, order)
+
+    @property
+    def poured(self) -> int:
+        """How many messages the sink was given."""
+        return self._endpoint.poured
+
+    def release(self, count: int) -> None:
+        """The first so many messages of a sink that holds are taken: they are acknowledged, and if reading
+        had stopped and the sink has room, it goes on."""
+        self._endpoint.release(count)
+        self._driver.flush()
+        if self._driver.reading_paused:
+            self._driver.read_on()
 
     @property
     def unwritten_bytes(self) -> int:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from holdfast.config import Checked, Reader, duration, load, loads, named, text, whole
-from holdfast.errors import Problem
+from holdfast.errors import PeerError, Problem
 from holdfast.mqtt.channels import NAME
+from holdfast.mqtt.topics import validate_filter
 from holdfast.units import S
 
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -57,6 +58,15 @@ class Feed(Checked, frozen=True, kw_only=True):
     topics: tuple[str, ...]
     retention_ns: Annotated[int, duration(0, "1h")] = named("retention", 1 * HOUR)
     bytes_max: Annotated[int, whole(2**20, 2**44, 2**34)] = 2**34
+
+    def relations(self) -> Iterator[Problem]:
+        if not self.topics:
+            yield Problem("topics", 'found none; expected topic filters, for example ["plant/#"]')
+        for number, topic_filter in enumerate(self.topics):
+            try:
+                validate_filter(topic_filter)
+            except PeerError as error:
+                yield Problem(f"topics[{number}]", error.text)
 
 
 class Dataset(Checked, frozen=True, kw_only=True):
