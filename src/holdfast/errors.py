@@ -7,7 +7,8 @@ HoldfastError
 ├── Refused        ours, as the broker sees it: it said no to what we asked; carries its MQTT reason code
 └── Unavailable    nobody's: something outside (a port, a peer, a tool) is not there; says what would do
     ├── journal.Corrupt      a journal file is damaged where it was safe; names the file and the offset
-    └── journal.NotAccepted  the journal took nothing: it is full, behind, failed or closed
+    ├── journal.NotAccepted  the journal took nothing: it is full, behind, failed or closed
+    └── results.Damaged      what a channel found cannot be read any more; names the file
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def test_damage_in_an_older_segment_is_told_by_replay(tmp_path):
 
 def test_two_never_share_a_directory(tmp_path):
     journal = Journal.open(tmp_path, SMALL)
-    with pytest.raises(Unavailable, match=f"in use by process {os.getpid()}: two brokers never share"):
+    with pytest.raises(Unavailable, match=f"in use by process {os.getpid()}: two processes never share"):
         Journal.open(tmp_path, SMALL)
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     other = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S_MAX, check=False)

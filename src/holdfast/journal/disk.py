@@ -87,7 +87,7 @@ class RealDisk:
             os.close(lock_fd)
             raise Unavailable(
                 f"the journal {self.directory} is in use by process {owner or 'unknown'}: "
-                "two brokers never share a journal, give each its own directory"
+                "two processes never share a journal, give each its own directory"
             ) from None
         except OSError:
             os.close(lock_fd)

@@ -44,6 +44,19 @@ class Record(NamedTuple):
     body: bytes
 
 
+class Head(NamedTuple):
+    """What stands before a body."""
+
+    length: int
+    kind: int
+    number: int
+    crc: int
+
+    @property
+    def is_mark(self) -> bool:
+        return self.kind == _KIND_MARK
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     first: int
@@ -99,6 +112,14 @@ def decode_header(data: bytes, size: int) -> Header:
 def encode_record(kind: int, number: int, body: bytes, salt: int) -> bytes:
     head = _HEAD.pack(len(body), kind, number)
     return head + _CRC.pack(crc32(body, crc32(head, salt))) + body
+
+
+def decode_head(data: bytes, offset: int) -> Head:
+    return Head._make(_RECORD.unpack_from(data, offset))
+
+
+def is_intact(head: Head, body: bytes, salt: int) -> bool:
+    return crc32(body, crc32(_HEAD.pack(head.length, head.kind, head.number), salt)) == head.crc
 
 
 def encode_mark(number: int, salt: int) -> bytes:

@@ -208,6 +208,11 @@ class Journal:
         return self._segments[0].first
 
     @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The files, oldest first, each with how much of it is durable."""
+        return tuple(self._segments)
+
+    @property
     def waiting_bytes(self) -> int:
         return self._appended_bytes - self._written_bytes
 

@@ -4,12 +4,18 @@ Laws:
 - `hf` on PUBLISH is the creation stamp `created_ns/sequence/publisher`: wall clock in decimal nanoseconds, a
   number that rises by one within a topic of a publisher, and who that publisher is, without '/'
 - a publisher that starts anew is another publisher: its numbers start again
+- a publisher whose name begins with '~' leaves gaps: its numbers rise, so that repetitions are known, but a
+  missing number is no loss. No client's own name begins so
 - `hf-deadline` and `hf-loss` on SUBSCRIBE are what the subscriber requires; `hf-depth` is how many members of
   the group, the primary among them, must know the subscription before SUBACK
 - `hf-view` on CONNECT says that the client understands groups, and the newest view it knows; brokers answer
   with the view on CONNACK, SUBACK, UNSUBACK and DISCONNECT, and publish it on `$SYS/broker/view` to it,
   without a subscription, whenever it changes. On DISCONNECT from a client it is why it leaves
 - `hf-warm` on CONNECT asks a standby to keep the connection until it is needed
+- `hf-serves: channels` on CONNECT says that the client serves channels: it alone publishes under `$channel/`.
+  It publishes what it offers to `$channel/$catalog`, and hears of subscriptions on `$channel/$subscriptions`
+- `hf-last` on SUBSCRIBE to a channel asks for so many of its last results; who serves it publishes them to
+  `$channel/$last/TOKEN`, and the broker hands them to that subscription alone, as retained messages
 - what is not a stamp is no stamp: parsing never fails
 """
 
@@ -26,7 +32,19 @@ LOSS_UNLIMITED = "unlimited"
 DEPTH_PROPERTY = "hf-depth"
 VIEW_PROPERTY = "hf-view"
 WARM_PROPERTY = "hf-warm"
+SERVES_PROPERTY = "hf-serves"
+SERVES_CHANNELS = "channels"
+LAST_PROPERTY = "hf-last"
+LAST_MAX = 1000
+
 VIEW_TOPIC = "$SYS/broker/view"
+CHANNEL_TOPICS = "$channel/"
+CATALOG_TOPIC = "$channel/$catalog"
+SUBSCRIPTIONS_TOPIC = "$channel/$subscriptions"
+LAST_TOPICS = "$channel/$last/"
+RESERVED_TOPICS = ("$SYS", "$share", "$channel")  # clients publish nothing that begins so
+
+GAPS_MARK = "~"
 
 STAMP_CHARS_MAX = 300
 STAMP_NUMBER_MAX = 2**63 - 1
@@ -48,7 +66,13 @@ def format_stamp(created_ns: int, sequence: int, publisher: str) -> tuple[str, s
 
 def publisher_name(client_id: str, incarnation: str) -> str:
     """The publisher of a stamp: the client identifier as far as it fits, and which start of it this is."""
-    return f"{client_id.replace('/', '_')[:64]}.{incarnation}"
+    name = client_id.replace("/", "_")[:64]
+    return f"{'_' + name[1:] if leaves_gaps(name) else name}.{incarnation}"
+
+
+def leaves_gaps(publisher: str) -> bool:
+    """Whether a missing number of this publisher is no loss."""
+    return publisher.startswith(GAPS_MARK)
 
 
 def find_stamp(user_properties: Iterable[tuple[str, str]]) -> Stamp | None:

@@ -15,11 +15,10 @@ from typing import Annotated, Any, Literal
 
 from holdfast.config import Checked, Reader, duration, load, loads, named, text, whole
 from holdfast.errors import Problem
+from holdfast.mqtt.channels import NAME
 from holdfast.units import S
 
-NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
-PARAMETER_TYPES = ("string", "bigint", "double", "boolean")
 HOUR = 3600 * S
 
 
