@@ -173,7 +173,7 @@ class Runner:
                     if not running:
                         self._change(work)
                 elif self._ready():
-                    next_ns = min(next_ns, self._start_due(work, pool, running))
+                    next_ns = min(next_ns, self._start_due(work, pool, running, over))
                 with self._news:
                     if not self._stopping and not any(each.done() for each in running.values()):
                         self._news.wait(max(0, next_ns - time.time_ns()) / S)
@@ -197,17 +197,20 @@ class Runner:
         self._tell("session-lost", {"reason": why})
         return False
 
-    def _start_due(self, work: Work, pool: ThreadPoolExecutor, running: dict[str, Future[None]]) -> int:
+    def _start_due(
+        self, work: Work, pool: ThreadPoolExecutor, running: dict[str, Future[None]], over: threading.Event
+    ) -> int:
         channels, next_ns = work.due(time.time_ns())
         for channel in channels:
-            running[channel] = pool.submit(self._execute, work, channel)
+            running[channel] = pool.submit(self._execute, work, channel, over)
         return next_ns
 
-    def _execute(self, work: Work, channel: str) -> None:
+    def _execute(self, work: Work, channel: str, over: threading.Event) -> None:
         try:
             work.execute(channel, time.time_ns())
         except Exception as error:
-            self._tell("execution-failed", {"channel": channel, "reason": in_a_line(error)})
+            if not over.is_set():
+                self._tell("execution-failed", {"channel": channel, "reason": in_a_line(error)})
         finally:
             self.look()
 
