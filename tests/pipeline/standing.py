@@ -66,7 +66,7 @@ class Standing:
                 raise ConfigError("pipeline.toml", [Problem(channel.name, "its query is wrong")])
         self.declared = declared
 
-    def close(self) -> None:
+    def close(self, *, lost: bool) -> None:
         self.sign.unlink(missing_ok=True)
 
 

@@ -179,7 +179,7 @@ class Scripted:
             raise ConfigError("pipeline.toml", [Problem("channel", "there is none")])
         self.channels = [each.name for each in declared.channels]
 
-    def close(self) -> None:
+    def close(self, *, lost: bool) -> None:
         self.closed.set()
 
 

@@ -22,9 +22,7 @@ def pipeline(
         str | None,
         typer.Option(metavar="URL", help="Another Spark than the file says, as spark://host:7077."),
     ] = None,
-    metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Answer Prometheus there.")
-    ] = None,
+    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Answer Prometheus there.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Say everything that is wrong with it, and stop.")
     ] = False,

@@ -58,8 +58,8 @@ class Work(Protocol):
     def alive(self) -> bool:
         """Whether the session can still do something."""
 
-    def close(self) -> None:
-        """Ends the session; whoever waits for it gets an error."""
+    def close(self, *, lost: bool) -> None:
+        """Ends the session, one that is `lost` without asking it; whoever waits for it gets an error."""
 
 
 def in_a_line(error: Exception) -> str:
@@ -180,7 +180,7 @@ class Runner:
         finally:
             self.counts.running = False
             over.set()
-            work.close()
+            work.close(lost=not self._stopping)
             pool.shutdown(wait=True, cancel_futures=True)
             ingesting.join()
 

@@ -1,9 +1,9 @@
 """What a pipeline does on one session of Spark: ingestion, tending, and the executions of its channels.
 
 Laws:
-- everything that is made here ends with the session, and is made anew with the next one: what lasts is on disk
-- a session of which something failed is asked whether it still lives; who asks is the thread that failed, since
-  a session that hangs does not answer
+- everything that is made here ends with the session, and is made anew with the next: what lasts is on disk
+- a session of which something failed is asked whether it still lives; who asks is the thread that failed,
+  since a session that hangs does not answer
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.errors import Unavailable
 from holdfast.pipeline import spark
 from holdfast.pipeline.channels.service import Channels
 from holdfast.pipeline.datasets.ingest import Ingestion, check_shapes
@@ -60,7 +59,7 @@ class SparkWork:
             self._channels = Channels(self._session, declared, datasets, results, subscribers, source)
             self._channels.check()
         except BaseException:
-            self.close()
+            self.close(lost=False)
             raise
 
     @property
@@ -100,8 +99,8 @@ class SparkWork:
     def change(self, declared: Pipeline) -> None:
         self._channels.change(declared)
 
-    def close(self) -> None:
-        spark.stop(kill=self._suspect)
+    def close(self, *, lost: bool) -> None:
+        spark.stop(kill=lost)
         self._manifest.close()
 
     def _ask(self) -> None:
