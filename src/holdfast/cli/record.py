@@ -26,6 +26,14 @@ def record(
         typer.Option(metavar="HOST:PORT,...", help="The members of a group, or one broker of any make."),
     ] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where everything is kept.")] = None,
+    flight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve the feeds with Arrow Flight, to readers that do not see the files. To anyone who "
+            "reaches that address. Port 0 picks a free one.",
+        ),
+    ] = None,
 ) -> None:
     """Record messages into journals, each stamped message once, whatever crashes.
 
@@ -60,4 +68,4 @@ def record(
 
     from holdfast.pipeline.feed.recorder import record as run
 
-    run(declared)
+    run(declared, flight)

@@ -8,6 +8,7 @@ Laws:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
 
@@ -20,15 +21,21 @@ from holdfast.pipeline.layout import Layout
 from holdfast.runtime.log import log_event
 
 
-def record(pipeline: Pipeline) -> None:
-    """Until a signal ends it, or no feed is left that can be recorded."""
-    gc.collect()
-    gc.freeze()
-    uvloop.run(_record(pipeline))
-
-
-async def _record(pipeline: Pipeline) -> None:
+def record(pipeline: Pipeline, flight: str | None = None) -> None:
+    """Until a signal ends it, or no feed is left that can be recorded; `flight` is where they are served."""
     layout = Layout(pipeline.data)
+    with contextlib.ExitStack() as stack:
+        if flight is not None:
+            from holdfast.pipeline.feed.flight import serve_feeds
+
+            address = stack.enter_context(serve_feeds(flight, layout, [feed.name for feed in pipeline.feeds]))
+            print(f"serving feeds on {address}", flush=True)
+        gc.collect()
+        gc.freeze()
+        uvloop.run(_record(pipeline, layout))
+
+
+async def _record(pipeline: Pipeline, layout: Layout) -> None:
     consumed = {dataset.feed for dataset in pipeline.datasets}
     tasks = [
         asyncio.create_task(_record_feed(feed, layout, pipeline.brokers, awaited=feed.name in consumed))

@@ -26,9 +26,10 @@ import pyarrow as pa
 from holdfast.client import Client, connect
 from holdfast.endpoint import Order
 from holdfast.endpoint.config import STREAMS_MAX
-from holdfast.errors import Unavailable
+from holdfast.errors import Refused, Unavailable
 from holdfast.journal import Corrupt, NotAccepted, Refusal
 from holdfast.mqtt.packets import Subscription
+from holdfast.mqtt.reasons import Reason
 from holdfast.pipeline.declared import Feed
 from holdfast.pipeline.feed.collector import Collector, take_marks
 from holdfast.pipeline.feed.columns import Collected, Marks, marks_batch, record_batch
@@ -49,6 +50,10 @@ RETAINED_ONCE = 1
 
 class Stopped(Exception):
     """Ends an attempt at a disk that does not take what it should; nothing of it was acknowledged."""
+
+
+class Overthrown(Exception):
+    """The broker ended our connection, and perhaps our session: we were too slow for too long."""
 
 
 class Store:
@@ -168,13 +173,25 @@ class Recording:
     # -- the brokers ---------------------------------------------------------------------------------------
 
     async def _record(self) -> None:
-        client = await self._connect()
+        while True:
+            client = await self._connect()
+            try:
+                await self._serve(client)
+            except Overthrown as error:
+                log_event("session lost", {"feed": self.feed.name, "why": str(error)})
+                await asyncio.sleep(RETRY_S)
+
+    async def _serve(self, client: Client) -> None:
+        """Records what one client gets, until it ends; what it took is committed even then."""
         work = (self._subscribe, self._commit_groups, self._until_ended, self._tend)
+        self._released = 0
         tasks = [asyncio.create_task(each(client)) for each in work]
         try:
             await asyncio.gather(*tasks)
-        finally:
+        except asyncio.CancelledError:
             self._store.stopping.set()
+            raise
+        finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -221,8 +238,13 @@ class Recording:
 
     @staticmethod
     async def _until_ended(client: Client) -> None:
-        async for message in client:
-            raise AssertionError(f"{message} was not given to the collector")
+        try:
+            async for message in client:
+                raise AssertionError(f"{message} was not given to the collector")
+        except Refused as error:
+            if error.reason == Reason.SESSION_TAKEN_OVER:
+                raise
+            raise Overthrown(str(error)) from error
 
     async def _finish(self, client: Client) -> None:
         """What was taken is committed and acknowledged, if the disk takes it; the session stays."""
