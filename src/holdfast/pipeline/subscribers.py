@@ -3,8 +3,7 @@
 Laws:
 - once a whole list has come, the subscriptions are always those of some moment at the broker: a list that is
   on its way changes nothing until it is complete
-- a message that does not follow the one before is noticed, once in an epoch, and nothing is believed until a
-  list begins anew
+- a message that does not follow the one before is noticed, once in an epoch, and not believed
 - a message that comes again changes nothing
 """
 
@@ -68,7 +67,6 @@ class Subscribers:
     def _missed(self, epoch: str) -> bool:
         """Says whether that was noticed before."""
         before, self._doubted = self._doubted == epoch, epoch
-        self._epoch, self._coming = None, None
         return before
 
     def _apply(self, told: Told) -> None:
