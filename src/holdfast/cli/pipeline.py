@@ -39,6 +39,7 @@ def pipeline(
     Exits with 0 after a signal, 1 if it cannot run here, 2 if the input is wrong.
     """
     import asyncio
+    import logging
 
     import msgspec
 
@@ -63,6 +64,8 @@ def pipeline(
         check_all(file, adjust(load_pipeline(file)), say)
         typer.echo("the pipeline is in order")
         return
+    # What goes wrong in Spark is told in our words; its own log is in its folder.
+    logging.disable(logging.CRITICAL)
     process = Process(
         file,
         lambda declared, results, subscribers, tallies: SparkWork(
