@@ -90,16 +90,16 @@ def test_channels_change_sessions_die_and_nothing_stops_it_but_the_end(
             file.write_text(declared(broker.port, data, "near", "far"))
             assert await first(client, "$channel/far/alice")
             file.write_text("channel = 7\n")
-            await asyncio.to_thread(logged, "event=pipeline-not-reloaded")
+            await asyncio.to_thread(logged, 'event="not reloaded"')
             file.write_text(declared(broker.port, data, "near", "wrong"))
-            await asyncio.to_thread(logged, "event=change-refused")
+            await asyncio.to_thread(logged, 'event="channels not changed"')
             assert await first(client, "$channel/near/bob")
             (data / "die").touch()
-            await asyncio.to_thread(logged, "event=session-lost")
+            await asyncio.to_thread(logged, 'event="session lost"')
             assert await first(client, "$channel/near/carol")
             file.write_text(declared(broker.port, tmp_path / "elsewhere", "near"))
             process.send_signal(signal.SIGHUP)
-            await asyncio.to_thread(logged, "event=restart-needed")
+            await asyncio.to_thread(logged, 'event="restart needed"')
         text = await asyncio.to_thread(scraped, metrics_port)
         for line in (
             'holdfast_pipeline_executions_total{channel="near"}',
@@ -122,7 +122,7 @@ def test_a_data_folder_has_one_process(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.toml"
     file.write_text(declared(1, tmp_path / "data", "near"))
     with started(file, free_port()) as one:
-        wait_until(lambda: "event=pipeline-started" in (tmp_path / "log").read_text(), "start", WAIT_S)
+        wait_until(lambda: 'event="pipeline started"' in (tmp_path / "log").read_text(), "start", WAIT_S)
         with started(file, free_port()) as other:
             assert other.wait(WAIT_S) == 1
         assert f"is in use by process {one.pid}" in (tmp_path / "log").read_text()
@@ -234,7 +234,7 @@ def test_executions_of_different_channels_overlap_and_one_that_fails_stops_no_ot
     with Bench() as bench:
         work = bench.works[0]
         wait_until(lambda: len(work.executed) > 60, "many executions", WAIT_S)
-        assert bench.await_told("execution-failed")["reason"] == "ZeroDivisionError: of its query"
+        assert bench.await_told("execution failed")["why"] == "ZeroDivisionError: of its query"
     assert 1 < work.overlap_max <= running.EXECUTIONS_MAX
     assert set(work.executed) == set(work.channels)
     assert bench.runner.counts.records == bench.runner.counts.steps > 1
@@ -259,10 +259,10 @@ def test_a_session_that_dies_fails_on_and_on_or_is_stuck_is_made_anew(
         bench.fail_to_start = 2
         bench.works[0].alive = False
         wait_until(lambda: len(bench.works) == 2, "another session after two that did not start", WAIT_S)
-        assert bench.await_told("session-not-started")["reason"].args == ("no Java here",)  # type: ignore[attr-defined]
+        assert bench.await_told("session not started")["why"].args == ("no Java here",)  # type: ignore[attr-defined]
         bench.works[1].step_does = fail
         wait_until(lambda: len(bench.works) == 3, "another session", WAIT_S)
-        assert bench.await_told("ingestion-failed")["reason"] == "the disk is full"
+        assert bench.await_told("ingestion failed")["why"] == "the disk is full"
         monkeypatch.setattr(running, "STEP_NS_MAX", 10**7)
         stuck = bench.works[2]
         stuck.step_does = lambda: int(stuck.closed.wait())
@@ -274,11 +274,11 @@ def test_channels_change_between_executions_or_stay() -> None:
     with Bench() as bench:
         work = bench.works[0]
         bench.runner.change(Pipeline())
-        assert "there is none" in str(bench.await_told("change-refused")["reason"])
+        assert "there is none" in str(bench.await_told("channels not changed")["why"])
         before = len(work.executed)
         wait_until(lambda: len(work.executed) > before + 10, "the old ones go on", WAIT_S)
         bench.runner.change(Pipeline(channels=(Channel(name="other"),)))
-        bench.await_told("channels-changed")
+        bench.await_told("channels changed")
         wait_until(lambda: "other" in work.executed, "the new one", WAIT_S)
         assert [each.channels[0].name for each in bench.taken] == ["other"]
         assert bench.runner.declared.channels[0].name == "other"

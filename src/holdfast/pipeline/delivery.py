@@ -86,6 +86,13 @@ class Counts:
         self.outages = 0
 
 
+def _first(error: BaseException) -> BaseException:
+    """Of what several tasks raised."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 class Delivery:
     """Runs in one event loop; `offer` and what `results` tells may come from any thread."""
 
@@ -131,9 +138,8 @@ class Delivery:
             try:
                 await self._serve_while_connected()
             except* HoldfastError as errors:
-                why = errors.exceptions[0]
                 self.counts.outages += 1
-                self._tell("brokers-away", {"brokers": self._brokers, "reason": why})
+                self._tell("not delivering", {"brokers": self._brokers, "why": _first(errors)})
             await asyncio.sleep(self._backoff.failed() / S)
 
     def _find(self, channel: str) -> None:
@@ -160,7 +166,7 @@ class Delivery:
                 tasks.create_task(self._send_wanted(client))
                 await client.subscribe(SUBSCRIPTIONS_TOPIC, qos=1)
                 self._backoff.succeeded()
-                self._tell("brokers-connected", {"address": client.address})
+                self._tell("connected", {"address": client.address})
         finally:
             self._client = None
             await client.disconnect()
@@ -219,7 +225,7 @@ class Delivery:
             found = await asyncio.to_thread(self._results.read, execution)
         except Damaged as error:
             self.counts.damaged += 1
-            self._tell("results-damaged", {"channel": execution.channel, "reason": error})
+            self._tell("results damaged", {"channel": execution.channel, "why": error})
             return
         properties = self._stamped(execution.channel, execution.number, execution.finished_ns)
         under_way: deque[asyncio.Task[None]] = deque()
@@ -266,7 +272,7 @@ class Delivery:
 
     def _refused(self, message: Outgoing, why: Exception) -> None:
         self.counts.refused += 1
-        self._tell("notification-refused", {"topic": message.topic, "reason": why})
+        self._tell("notification refused", {"topic": message.topic, "why": why})
 
     def _stamped(self, channel: str, number: int, created_ns: int) -> Properties:
         publisher = f"{GAPS_MARK}{channel}.{self._results.epoch}"
@@ -277,7 +283,7 @@ class Delivery:
     def _want(self, wanted: Wanted) -> None:
         if len(self._wanted) >= WANTED_MAX:
             self.counts.last_dropped += 1
-            self._tell("last-results-dropped", {"reason": f"{WANTED_MAX} requests wait already"})
+            self._tell("last results dropped", {"why": f"{WANTED_MAX} requests wait already"})
             return
         self._wanted.append(wanted)
         self._wanted_some.set()
@@ -296,7 +302,7 @@ class Delivery:
             pulled = await asyncio.to_thread(self._results.pull, channel, wanted.subscription, 0, last)
         except Damaged as error:
             self.counts.damaged += 1
-            self._tell("results-damaged", {"channel": channel, "reason": error})
+            self._tell("results damaged", {"channel": channel, "why": error})
             return
         messages = [
             Outgoing(f"{LAST_TOPICS}{wanted.token}", payload, 1, False, self._stamped(channel, number, 0))
@@ -307,6 +313,6 @@ class Delivery:
                 await client.publish_many(messages, stamp=False)
             except Refused as error:
                 # Who asked may have gone; it asks again when it comes back.
-                self._tell("last-results-refused", {"channel": channel, "reason": error})
+                self._tell("last results refused", {"channel": channel, "why": error})
                 return
         self.counts.last_served += 1

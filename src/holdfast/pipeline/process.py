@@ -117,7 +117,7 @@ class Process:
             loop.add_signal_handler(number, event.set)
         metrics = Metrics(runner, delivery, results, tallies)
         with served(metrics, self._metrics_at) as port:
-            self._tell("pipeline-started", {"pid": os.getpid(), **({"metrics": port} if port else {})})
+            self._tell("pipeline started", {"pid": os.getpid(), **({"metrics": port} if port else {})})
             tasks = [
                 asyncio.create_task(each)
                 for each in (
@@ -139,7 +139,7 @@ class Process:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-        self._tell("pipeline-stopped", {})
+        self._tell("pipeline stopped", {})
 
     # -- while it runs -------------------------------------------------------------------------------------
 
@@ -166,11 +166,11 @@ class Process:
         try:
             read = self._load()
         except ConfigError as error:
-            self._tell("pipeline-not-reloaded", {"reason": error})
+            self._tell("not reloaded", {"why": error})
             return
         taken = replace(self._declared, channels=read.channels)
         if taken != read:
-            self._tell("restart-needed", {"reason": "more has changed than channels; only they are taken"})
+            self._tell("restart needed", {"why": "more has changed than channels; only they are taken"})
         runner.change(taken)
 
     async def _expire(self, results: Results, runner: Runner) -> None:
@@ -182,7 +182,7 @@ class Process:
                         results.expire, channel, retention_ns.get(channel, 0), time.time_ns()
                     )
                 except Unavailable as error:
-                    self._tell("results-not-expired", {"reason": error})
+                    self._tell("results not expired", {"why": error})
             await asyncio.sleep(EXPIRE_S)
 
 

@@ -142,10 +142,10 @@ class Runner:
             except ConfigError:
                 raise
             except Unavailable as error:
-                self._tell("session-not-started", {"reason": error})
+                self._tell("session not started", {"why": error})
             else:
                 self.counts.sessions += 1
-                self._tell("session-started", {"after_ms": (time.monotonic_ns() - began_ns) // 1_000_000})
+                self._tell("session started", {"after_ms": (time.monotonic_ns() - began_ns) // 1_000_000})
                 self._run_with(work)
             if time.monotonic_ns() - began_ns > STEADY_NS:
                 backoff.succeeded()
@@ -194,7 +194,7 @@ class Runner:
             why = f"{self._steps_failed} steps of ingestion have failed in a row"
         else:
             return True
-        self._tell("session-lost", {"reason": why})
+        self._tell("session lost", {"why": why})
         return False
 
     def _start_due(
@@ -210,7 +210,7 @@ class Runner:
             work.execute(channel, time.time_ns())
         except Exception as error:
             if not over.is_set():
-                self._tell("execution-failed", {"channel": channel, "reason": in_a_line(error)})
+                self._tell("execution failed", {"channel": channel, "why": in_a_line(error)})
         finally:
             self.look()
 
@@ -221,11 +221,11 @@ class Runner:
         try:
             work.change(declared)
         except (ConfigError, Unavailable) as error:
-            self._tell("change-refused", {"reason": error})
+            self._tell("channels not changed", {"why": error})
         else:
             self.declared = declared
             self._when_changed(declared)
-            self._tell("channels-changed", {"channels": len(declared.channels)})
+            self._tell("channels changed", {"channels": len(declared.channels)})
 
     # -- ingestion -----------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Runner:
                 if not over.is_set():
                     self._steps_failed += 1
                     self.counts.step_failures += 1
-                    self._tell("ingestion-failed", {"reason": in_a_line(error)})
+                    self._tell("ingestion failed", {"why": in_a_line(error)})
             else:
                 self._steps_failed = 0
                 self.counts.steps += 1
