@@ -20,6 +20,7 @@ from . import (
     growth,
     latency,
     memory,
+    notifying,
     paho,
     protection,
     recording,
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "suback": suback.suback,
     "paho": paho.paho,
     "recording": recording.recording,
+    "notifying": notifying.notifying,
     "analysis": analysis.analysis,
 }
 WIDTH_MIN = 120

@@ -238,10 +238,24 @@ def test_batches_stop_at_what_needs_thought_and_lose_nothing() -> None:
 
 def test_topics_are_bounded() -> None:
     retention = Retention("me.1", 2)
-    retention.record("a")
-    retention.record("b")
+    retention.publish([Outgoing("a"), Outgoing("b")], 0, 5, True, 1000, True)
     with pytest.raises(Refused, match="2 topics already"):
         retention.record("c")
+
+
+def test_topics_that_remember_nothing_are_forgotten() -> None:
+    """Who stamps its messages itself may publish to any number of topics in its life."""
+    retention = Retention("me.1", 3)
+    retention.publish([Outgoing("stamped")], 0, 5, True, 1000, True)
+    held = retention.record("held")
+    for number in range(100):
+        retention.publish([Outgoing(f"plain/{number}")], 0, 5, False, 1000, True)
+    assert retention.record("held") is held
+    assert retention.sequences() == {"stamped": 1}
+    batch = retention.prepare([Outgoing("plain/new")])
+    with pytest.raises(Refused, match="3 topics already"):
+        retention.record("plain/newer")
+    assert batch.messages
 
 
 # -- quota and order of what goes out ------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from holdfast.cli.broker import broker
 from holdfast.cli.dataset import dataset
 from holdfast.cli.demo.command import demo
 from holdfast.cli.lab import lab
+from holdfast.cli.pipeline import pipeline
 from holdfast.cli.plan import plan
 from holdfast.cli.pub import pub
 from holdfast.cli.record import record
@@ -41,6 +42,7 @@ app.command()(broker)
 app.command()(pub)
 app.command()(sub)
 app.command()(record)
+app.command()(pipeline)
 app.command()(demo)
 app.command()(sim)
 app.add_typer(lab, name="lab")

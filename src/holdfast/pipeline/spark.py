@@ -22,7 +22,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,9 +126,9 @@ class _Running:
         return self.process is not None and self.process.poll() is None
 
     def end(self, s_max: float = JVM_END_S_MAX) -> None:
+        """Bounded: a JVM that hangs is killed, and one that is dead is not asked."""
         if spark := getattr(self, "spark", None):
-            if self.alive:
-                spark.stop()
+            self._stop(spark, s_max)
             self.gateway.shutdown()
             _forget_gateway()
         if self.process is not None:
@@ -140,6 +142,23 @@ class _Running:
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.lock is not None:
             self.lock.close()
+
+    def _stop(self, spark: SparkSession, s_max: float) -> None:
+        from py4j.protocol import Py4JError
+
+        assert self.process is not None
+        if self.alive:
+            killing = threading.Timer(s_max, self.process.kill)
+            killing.start()
+            try:
+                with warnings.catch_warnings(action="ignore"):
+                    spark.stop()
+                return
+            except (Py4JError, OSError):
+                self.process.kill()
+            finally:
+                killing.cancel()
+        _forget_session(spark)
 
 
 _running: _Running | None = None
@@ -213,10 +232,18 @@ def prepare(say: Say) -> None:
     say(f"{done} ({time.monotonic() - begin_s:.0f} s)")
 
 
-def stop() -> None:
-    """Ends the session of this process, if there is one."""
+def alive() -> bool:
+    """Whether there is a session, and its JVM runs; whether that does anything is not asked."""
+    return _running is not None and _running.alive
+
+
+def stop(*, kill: bool = False) -> None:
+    """Ends the session of this process, if there is one; with `kill` without a word to its JVM."""
     global _running
     if _running is not None:
+        if kill and _running.process is not None:
+            _running.process.kill()
+            _running.process.wait()
         _running.end()
         _running = None
 
@@ -332,6 +359,17 @@ def _await_executors(spark: SparkSession, master: str) -> None:
                 "one with as many cores and as much memory as this asks for, or end who has them"
             )
         time.sleep(POLL_S)
+
+
+def _forget_session(spark: SparkSession) -> None:
+    """What `SparkSession.stop` leaves undone when its JVM does not answer: another could not start."""
+    from pyspark.sql import SparkSession
+
+    context = spark.sparkContext
+    context._jsc = None
+    context.stop()
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
 
 
 def _forget_gateway() -> None:

@@ -1,0 +1,78 @@
+"""`holdfast pipeline`: run a pipeline on Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.broker import parse_addresses
+from holdfast.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.declared import Pipeline
+
+COMMAND = "holdfast pipeline"
+
+
+def pipeline(
+    file: Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="Feeds, datasets and channels.")],
+    master: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Another Spark than the file says, as spark://host:7077."),
+    ] = None,
+    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Answer Prometheus there.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say everything that is wrong with it, and stop.")
+    ] = False,
+) -> None:
+    """Run a pipeline: feeds become datasets, and channels are executed and delivered.
+
+    \b
+    holdfast pipeline city.toml --check
+    holdfast pipeline city.toml --metrics 127.0.0.1:9464
+
+    The feeds are recorded by holdfast record. It may be killed at any instant and started again.
+    SIGTERM and Ctrl-C end it. SIGHUP, or a change of the file, changes the channels under way.
+
+    Exits with 0 after a signal, 1 if it cannot run here, 2 if the input is wrong.
+    """
+    import asyncio
+    import logging
+
+    import msgspec
+
+    from holdfast.pipeline.declared import load_pipeline
+    from holdfast.pipeline.process import Process
+    from holdfast.pipeline.work import SparkWork
+    from holdfast.pipeline.work import check as check_all
+    from holdfast.runtime.log import log_event
+
+    def adjust(declared: Pipeline) -> Pipeline:
+        if master is None:
+            return declared
+        return msgspec.structs.replace(declared, spark=msgspec.structs.replace(declared.spark, master=master))
+
+    def say(words: str) -> None:
+        typer.echo(words, err=True)
+
+    addresses, problems = parse_addresses([metrics] if metrics is not None else [])
+    if problems:
+        raise ConfigError(COMMAND, [Problem("--metrics", each.message) for each in problems])
+    if check:
+        check_all(file, adjust(load_pipeline(file)), say)
+        typer.echo("the pipeline is in order")
+        return
+    # What goes wrong in Spark is told in our words; its own log is in its folder.
+    logging.disable(logging.CRITICAL)
+    process = Process(
+        file,
+        lambda declared, results, subscribers, tallies: SparkWork(
+            file, declared, results, subscribers, tallies, say
+        ),
+        adjust=adjust,
+        metrics=addresses[0] if addresses else None,
+        tell=log_event,
+    )
+    asyncio.run(process.run())

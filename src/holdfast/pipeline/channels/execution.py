@@ -1,0 +1,156 @@
+"""One execution of a channel: its relations as views, its query as one job, what it gives as rows of JSON.
+
+Laws:
+- however many subscriptions there are, an execution is one query, with what is new broadcast to the
+  subscriptions that Spark has cached
+- an execution sees one version of all datasets
+- executions that run at the same time share no names: each has a session of its own while it runs
+- an execution ends within its time limit, as a failure if need be, and says so; what Spark still does for
+  it then is cancelled
+- what goes wrong is a `Failed` in one line: nothing was committed, and the same may be tried again
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.errors import Unavailable
+from holdfast.pipeline.channels.checking import SUBSCRIPTION, SUBSCRIPTIONS, bare, mentioned
+from holdfast.pipeline.channels.checking import said_in_java, shortened
+from holdfast.pipeline.channels.frames import lift
+from holdfast.pipeline.channels.near import register
+from holdfast.pipeline.channels.queries import Query
+from holdfast.units import S, format_duration
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.pipeline.datasets.views import Datasets
+
+CANCEL_S = 0.5
+ROW = "row"
+SETTINGS = {
+    # Plans of small inputs: what is decided again while a query runs costs more than it saves.
+    "spark.sql.adaptive.enabled": "false",
+    # What is new fits here; larger than it, joins are by sorting or hashing in parts, as always.
+    "spark.sql.autoBroadcastJoinThreshold": str(64 * 2**20),
+    # Two rules that compute what makes rows (the cells around a place) twice more, to drop rows that have none.
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+        for rule in ("InferFiltersFromGenerate", "OptimizeGenerate")
+    ),
+}
+
+
+class Failed(Unavailable):
+    """An execution that gave nothing: says of which channel, and why."""
+
+    def __init__(self, channel: str, why: str) -> None:
+        self.channel = channel
+        self.why = why
+        super().__init__(f"channel {channel} failed: {why}")
+
+
+class Sessions:
+    """Sessions that executions borrow: as many as ran at the same time, each with the functions of queries."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._idle: list[SparkSession] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def borrowed(self) -> Iterator[SparkSession]:
+        with self._lock:
+            session = self._idle.pop() if self._idle else None
+        if session is None:
+            session = self._spark.newSession()
+            for name, value in SETTINGS.items():
+                session.conf.set(name, value)
+            register(session)
+        try:
+            yield session
+        finally:
+            with self._lock:
+                self._idle.append(session)
+
+
+@contextmanager
+def limited(session: SparkSession, query: Query) -> Iterator[None]:
+    """Cancels what the thread has Spark do when the time limit is over; any failure becomes a `Failed`."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    name, limit_ns = query.channel.name, query.channel.time_limit_ns
+    tag, over, late = f"channel-{name}", threading.Event(), threading.Event()
+
+    def watch() -> None:
+        if over.wait(limit_ns / S):
+            return
+        late.set()
+        while not over.wait(CANCEL_S):
+            session.interruptTag(tag)
+
+    watching = threading.Thread(target=watch, name=f"time limit of {name}", daemon=True)
+    session.addTag(tag)
+    watching.start()
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if late.is_set():
+            raise Failed(name, f"it took longer than its time_limit of {format_duration(limit_ns)}") from error
+        said = shortened(error) if isinstance(error, PySparkException) else said_in_java(error)
+        raise Failed(name, said) from error
+    finally:
+        over.set()
+        session.removeTag(tag)
+        watching.join()
+
+
+def rows_of(frame: DataFrame) -> DataFrame:
+    """Subscription and row of JSON, from what a query gives."""
+    from pyspark.sql import functions as f
+
+    others = [f"`{name}`" for name in frame.columns if name.lower() != SUBSCRIPTION]
+    row = f.to_json(f.struct(*others), {"ignoreNullFields": "false"}) if others else f.lit("{}")
+    return frame.where(f.col(SUBSCRIPTION).isNotNull()).select(SUBSCRIPTION, row.alias(ROW))
+
+
+class Views:
+    """What the names in a query mean, at one version of the datasets."""
+
+    def __init__(self, datasets: Datasets, query: Query, after: int, upto: int) -> None:
+        self._datasets, self._query = datasets, query
+        self._after, self._upto = after, upto
+
+    def frames(self) -> Iterator[tuple[str, Callable[[], DataFrame]]]:
+        """Only what the query names; nothing else is opened."""
+        datasets, after, upto = self._datasets, self._after, self._upto
+        for name in mentioned(self._query.text, datasets.names):
+            yield name, lambda name=name: datasets.frame(name, upto)  # type: ignore[misc]
+        for name in self._query.channel.new:
+            yield f"new_{name}", lambda name=name: datasets.new(name, after, upto)  # type: ignore[misc]
+
+
+def planned(session: SparkSession, query: Query, views: Mapping[str, DataFrame]) -> DataFrame:
+    """The query with these relations, not run yet."""
+    for name, frame in views.items():
+        lift(session, frame).createOrReplaceTempView(name)
+    try:
+        return rows_of(session.sql(bare(query.text)))
+    finally:
+        for name in views:
+            session.catalog.dropTempView(name)
+
+
+def run(
+    session: SparkSession, query: Query, datasets: Datasets, subscriptions: DataFrame, after: int, upto: int
+) -> pa.Table:
+    """What the query finds over the dataset versions (after, upto]: `subscription` and `row`."""
+    with limited(session, query):
+        views = {name: make() for name, make in Views(datasets, query, after, upto).frames()}
+        return planned(session, query, {SUBSCRIPTIONS: subscriptions, **views}).toArrow()
