@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.pipeline_options import Data
 from holdfast.errors import ConfigError, Problem, Unavailable
 
 if TYPE_CHECKING:
@@ -41,11 +42,11 @@ PIPELINE = Path("pipeline.toml")
 
 
 @dataset.command("list")
-def list_datasets(pipeline: PipelineFile = PIPELINE, as_json: AsJson = False) -> None:
+def list_datasets(pipeline: PipelineFile = PIPELINE, data: Data = None, as_json: AsJson = False) -> None:
     """Show the datasets: how many rows, in how many files, how old the newest row is."""
     from holdfast.pipeline.datasets.asking import quarantined
 
-    declared, layout, manifest = _open(pipeline)
+    declared, layout, manifest = _open(pipeline, data)
     bad = quarantined(layout, manifest) if manifest else {}
     rows = [_summary(name, kind, manifest, bad) for name, kind in _kinds(declared)]
     if as_json:
@@ -59,12 +60,13 @@ def list_datasets(pipeline: PipelineFile = PIPELINE, as_json: AsJson = False) ->
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset.")],
     pipeline: PipelineFile = PIPELINE,
+    data: Data = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one dataset: its columns, how far it has read, its files."""
     from holdfast.pipeline.datasets.views import QUARANTINE, QUARANTINE_COLUMNS, columns_of
 
-    declared, layout, manifest = _open(pipeline)
+    declared, layout, manifest = _open(pipeline, data)
     known = {each.name: each for each in declared.datasets}
     if name != QUARANTINE and name not in known:
         text = f'there is no dataset "{name}"; there are {", ".join([*known, QUARANTINE])}'
@@ -88,6 +90,7 @@ def show(
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A query over datasets by their names.")],
     pipeline: PipelineFile = PIPELINE,
+    data: Data = None,
     as_json: Annotated[bool, typer.Option("--json", help="All rows, a JSON object a line.")] = False,
     parquet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="All rows into this Parquet file.")
@@ -105,7 +108,7 @@ def query(
         raise ConfigError("query", [Problem("", "--json or --parquet, not both")])
     if parquet and not parquet.absolute().parent.is_dir():
         raise ConfigError("query", [Problem("--parquet", f"there is no folder {parquet.parent}")])
-    declared, layout, manifest = _open(pipeline)
+    declared, layout, manifest = _open(pipeline, data)
     if manifest is None:
         raise Unavailable(f"{layout.data} has no datasets yet: run `holdfast pipeline` first")
     check_shapes({each.name: each for each in declared.datasets}, manifest, str(pipeline))
@@ -133,12 +136,12 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _open(pipeline: Path) -> tuple[Pipeline, Layout, Manifest | None]:
+def _open(pipeline: Path, data: Path | None) -> tuple[Pipeline, Layout, Manifest | None]:
     from holdfast.pipeline.datasets.manifest import Manifest
-    from holdfast.pipeline.declared import load_pipeline
+    from holdfast.pipeline.declared import Instead, load_pipeline
     from holdfast.pipeline.layout import Layout
 
-    declared = load_pipeline(pipeline)
+    declared = load_pipeline(pipeline, Instead(data=data))
     layout = Layout(declared.data)
     return declared, layout, Manifest(layout.manifest) if layout.manifest.exists() else None
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from holdfast.cli.broker import parse_addresses
+from holdfast.cli.pipeline_options import Brokers, Data
 from holdfast.errors import ConfigError, Problem
-
-if TYPE_CHECKING:
-    from holdfast.pipeline.declared import Pipeline
 
 COMMAND = "holdfast pipeline"
 
 
 def pipeline(
     file: Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="Feeds, datasets and channels.")],
+    brokers: Brokers = None,
+    data: Data = None,
     master: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Another Spark than the file says, as spark://host:7077."),
@@ -41,18 +41,13 @@ def pipeline(
     import asyncio
     import logging
 
-    import msgspec
-
-    from holdfast.pipeline.declared import load_pipeline
+    from holdfast.pipeline.declared import Instead, load_pipeline
     from holdfast.pipeline.process import Process
     from holdfast.pipeline.work import SparkWork
     from holdfast.pipeline.work import check as check_all
     from holdfast.runtime.log import log_event
 
-    def adjust(declared: Pipeline) -> Pipeline:
-        if master is None:
-            return declared
-        return msgspec.structs.replace(declared, spark=msgspec.structs.replace(declared.spark, master=master))
+    instead = Instead(brokers=brokers, data=data, master=master)
 
     def say(words: str) -> None:
         typer.echo(words, err=True)
@@ -61,7 +56,7 @@ def pipeline(
     if problems:
         raise ConfigError(COMMAND, [Problem("--metrics", each.message) for each in problems])
     if check:
-        check_all(file, adjust(load_pipeline(file)), say)
+        check_all(file, load_pipeline(file, instead), say)
         typer.echo("the pipeline is in order")
         return
     # What goes wrong in Spark is told in our words; its own log is in its folder.
@@ -71,7 +66,7 @@ def pipeline(
         lambda declared, results, subscribers, tallies: SparkWork(
             file, declared, results, subscribers, tallies, say
         ),
-        adjust=adjust,
+        instead=instead,
         metrics=addresses[0] if addresses else None,
         tell=log_event,
     )

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec.structs import replace
+
 from holdfast.config import Checked, Reader, duration, load, loads, named, text, whole
 from holdfast.contract.model import TopicFilter
 from holdfast.errors import ConfigError, Problem
@@ -168,13 +171,7 @@ class Pipeline(Checked, frozen=True, kw_only=True):
         yield from _twice("feed", self.feeds)
         yield from _twice("dataset", self.datasets)
         yield from _twice("channel", self.channels)
-        yield from self._feed_problems()
         yield from self._dataset_problems()
-
-    def _feed_problems(self) -> Iterator[Problem]:
-        for number, feed in enumerate(self.feeds):
-            if not feed.topics:
-                yield Problem(f"feed[{number}].topics", 'missing; name the topics, as in ["positions/#"]')
 
     def _dataset_problems(self) -> Iterator[Problem]:
         feeds = [feed.name for feed in self.feeds]
@@ -196,9 +193,27 @@ def _twice(what: str, declared: tuple[Any, ...]) -> Iterator[Problem]:
         seen.add(each.name)
 
 
-def load_pipeline(path: str | Path) -> Pipeline:
-    """The pipeline file at `path`, and the files that it names are there."""
+class Instead(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command line says otherwise than the file."""
+
+    brokers: str | None = None
+    data: Path | None = None
+    master: str | None = None
+
+    def applied(self, pipeline: Pipeline) -> Pipeline:
+        spark = pipeline.spark if self.master is None else replace(pipeline.spark, master=self.master)
+        return replace(
+            pipeline,
+            brokers=self.brokers or pipeline.brokers,
+            data=str(self.data or pipeline.data),
+            spark=spark,
+        )
+
+
+def load_pipeline(path: str | Path, instead: Instead = Instead()) -> Pipeline:  # noqa: B008 - frozen
+    """The pipeline file at `path`, and the files that it names are there. Its folder of data is beside it."""
     pipeline = load(path, Pipeline)
+    pipeline = instead.applied(replace(pipeline, data=str(Path(path).parent / pipeline.data)))
     problems = [
         Problem(f"dataset[{number}].file", f'there is no {Path(path).parent / each.file} (in "{each.name}")')
         for number, each in enumerate(pipeline.datasets)

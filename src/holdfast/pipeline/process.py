@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import ConfigError, HoldfastError, Unavailable
 from holdfast.mqtt.channels import Offered
-from holdfast.pipeline.declared import Channel, Pipeline, load_pipeline
+from holdfast.pipeline.declared import Channel, Instead, Pipeline, load_pipeline
 from holdfast.pipeline.delivery import Delivery
 from holdfast.pipeline.layout import Layout
 from holdfast.pipeline.metrics import Metrics, served
@@ -69,13 +69,13 @@ class Process:
         path: Path,
         make: Make,
         *,
-        adjust: Callable[[Pipeline], Pipeline] = lambda declared: declared,
+        instead: Instead = Instead(),  # noqa: B008 - frozen
         metrics: tuple[str, int] | None = None,
         tell: Tell,
     ) -> None:
-        """`adjust` is what the command line says otherwise than the file, each time that this is read."""
+        """`instead` goes before the file, each time that this is read."""
         self._path = path
-        self._adjust = adjust
+        self._instead = instead
         self._make = make
         self._metrics_at = metrics
         self._tell = tell
@@ -84,7 +84,7 @@ class Process:
         self._hung_up = asyncio.Event()
 
     def _load(self) -> Pipeline:
-        return self._adjust(load_pipeline(self._path))
+        return load_pipeline(self._path, self._instead)
 
     async def run(self) -> None:
         layout = Layout(self._declared.data)
