@@ -38,7 +38,6 @@ RunTrial = Callable[[Trial, Path], None]
 Done = Callable[[Trial], None]
 
 MACHINES_MAX = 64
-EXECUTORS_S_MAX = 120
 POLL_S = 0.5
 PIECE_BYTES = 16 << 20
 TRIAL_BYTES_MAX = 1 << 30
@@ -57,7 +56,6 @@ def run_on_cluster(
         return
     cores = executor_cores(master)
     session = spark.session(master, settings=_settings(cores))
-    _await_executors(session, master, cores)
     with ThreadPoolExecutor(min(len(trials), MACHINES_MAX)) as pool:
         waiting = {pool.submit(_one, session, trial, results, run): trial for trial in trials}
         try:
@@ -79,27 +77,13 @@ def executor_cores(master: str) -> int:
 
 def _settings(cores: int) -> dict[str, str]:
     return {
+        **spark.LARGE_JOBS,
         "spark.executor.cores": str(cores),
         "spark.task.cpus": str(cores),
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",
         "spark.driver.maxResultSize": str(2 * TRIAL_BYTES_MAX),
     }
-
-
-def _await_executors(session: SparkSession, master: str, cores: int) -> None:
-    """A cluster without a machine that is large enough would let every trial wait for ever."""
-    if master.startswith("local"):
-        return
-    end_s = time.monotonic() + EXECUTORS_S_MAX
-    # The driver is in this list too.
-    while session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 2:
-        if time.monotonic() > end_s:
-            raise Unavailable(
-                f"no machine of the Spark cluster {master} offered {cores} cores within {EXECUTORS_S_MAX} s: "
-                f"start a worker with as many cores as this machine has"
-            )
-        time.sleep(POLL_S)
 
 
 # -- here ----------------------------------------------------------------------------------------------------

@@ -4,32 +4,50 @@ Laws:
 - one session in a process: the same settings get the running one, other settings get a new one
 - a session leaves nothing behind: scratch files and logs live in a folder that goes when it stops, no
   warehouse or metastore is made, and nothing is said on the terminal
-- with a local master everything stays on 127.0.0.1
+- with a folder given, what a session that was killed left in it goes at the next start
+- with a local master everything stays on 127.0.0.1; a cluster is there when `session` returns, or it raises
+
+The executors of a cluster run the Python of this process by its path, with this package in it: install the
+same virtual environment at the same path on every machine, or set PYSPARK_PYTHON.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from holdfast.errors import Unavailable
+from holdfast.pipeline import archive
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    MapBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+Say = Callable[[str], None]
 
 LOCAL = "local[*]"
 LOCAL_ADDRESS = "127.0.0.1"
-MEMORY_DEFAULT = "4g"
+LOOPBACK = {"spark.driver.bindAddress": LOCAL_ADDRESS, "spark.driver.host": LOCAL_ADDRESS}
+MEMORY_DEFAULT = "2g"
 JVM_END_S_MAX = 20
+ARCHIVE_S_MAX = 120
+EXECUTORS_S_MAX = 120
+POLL_S = 0.1
+EXERCISE_ROWS = 1000
 LOG_CHARS_MAX = 2000
 QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -39,30 +57,42 @@ JAVA_MISSING = (
 )
 PYSPARK_MISSING = "this needs PySpark, which is not installed here: pip install 'holdfast[pipeline]'"
 
+# For many small jobs: nothing is planned anew while it runs, and no thread of a collector takes a core.
+SERIAL = "-XX:+UseSerialGC"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SETTINGS = {
     "spark.app.name": "holdfast",
     "spark.ui.enabled": "false",
-    # Nobody waits for a pause, and the threads of a concurrent collector would take cores from the work.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    JAVA_OPTIONS: SERIAL,
     "spark.log.level": "ERROR",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+}
+# For a few large jobs over data whose sizes nobody knows before.
+LARGE_JOBS = {
+    JAVA_OPTIONS: "-XX:+UseParallelGC",
+    "spark.driver.memory": "4g",
+    "spark.sql.adaptive.enabled": "true",
 }
 
 
 class _Running:
     """A session, the process of its JVM and the folder that both write to."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], inside: Path | None) -> None:
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkRuntimeError
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
         self.settings = dict(settings)
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
+        self.inside = inside
+        self.lock = None if inside is None else _sweep(inside)
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-spark-", dir=inside))
         self.process: subprocess.Popen[bytes] | None = None
         conf = SparkConf(loadDefaults=False)
         for name, value in {**settings, **_places(self.folder)}.items():
@@ -89,39 +119,98 @@ class _Running:
     def log(self) -> Path:
         return self.folder / "spark.log"
 
-    def end(self) -> None:
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def end(self, s_max: float = JVM_END_S_MAX) -> None:
         if spark := getattr(self, "spark", None):
-            spark.stop()
+            if self.alive:
+                spark.stop()
             self.gateway.shutdown()
             _forget_gateway()
         if self.process is not None:
             assert self.process.stdin is not None
             self.process.stdin.close()
             try:
-                self.process.wait(JVM_END_S_MAX)
+                self.process.wait(s_max)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.lock is not None:
+            self.lock.close()
 
 
 _running: _Running | None = None
 
 
 def session(
-    master: str = LOCAL, *, memory: str = MEMORY_DEFAULT, settings: Mapping[str, str] | None = None
+    master: str = LOCAL,
+    *,
+    memory: str = MEMORY_DEFAULT,
+    settings: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    say: Say | None = None,
 ) -> SparkSession:
-    """The session of this process on that master; `memory` is the driver's, and with a local master all."""
+    """The session of this process on that master; `memory` is the driver's, and with a local master all.
+
+    What Spark writes goes into `folder`, which is nobody else's, or a temporary one. With `say` the first
+    start on a machine makes what makes the later ones quicker, and says so to the person who waits.
+    """
     global _running
     need()
-    wanted = {**SETTINGS, "spark.master": master, "spark.driver.memory": memory, **(settings or {})}
+    wanted = {**SETTINGS, "spark.master": master, "spark.driver.memory": memory}
+    if cores := _cores(master):
+        wanted |= {"spark.sql.shuffle.partitions": str(cores)}
     if master.startswith("local"):
-        wanted |= {"spark.driver.bindAddress": LOCAL_ADDRESS, "spark.driver.host": LOCAL_ADDRESS}
-    if _running is not None and _running.settings != wanted:
+        wanted |= LOOPBACK
+    wanted |= settings or {}
+    inside = None if folder is None else folder.absolute()
+    if _running is not None and not (
+        _running.alive and (_running.settings, _running.inside) == (wanted, inside)
+    ):
         stop()
     if _running is None:
-        _running = _Running(wanted)
+        if say is not None:
+            prepare(say)
+        running = _Running({**wanted, **_archived(wanted)}, inside)
+        running.settings = wanted
+        try:
+            _await_executors(running.spark, master)
+            if not (cores or "spark.sql.shuffle.partitions" in wanted):
+                partitions = running.spark.sparkContext.defaultParallelism
+                running.spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        except BaseException:
+            running.end()
+            raise
+        _running = running
     return _running.spark
+
+
+def prepare(say: Say) -> None:
+    """Makes what makes later starts on this machine quicker, if it is not there yet."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    place = archive.place()
+    if archive.whole(place):
+        return
+    say("preparing Spark for this machine, once: about half a minute, and later starts take half as long")
+    begin_s = time.monotonic()
+    local = {"spark.master": "local[1]", "spark.driver.memory": MEMORY_DEFAULT, **LOOPBACK}
+    try:
+        with archive.making(place) as options:
+            running = _Running({**SETTINGS, **local, JAVA_OPTIONS: f"{SERIAL} {options}"}, None)
+            try:
+                _exercise(running.spark, running.folder)
+            finally:
+                running.end(ARCHIVE_S_MAX)
+    except (OSError, Unavailable, PySparkException, Py4JError) as error:
+        say(f"that did not work ({error}): starts stay slow, and nothing else changes")
+        return
+    done = "done" if archive.whole(place) else "this Java makes no class-data archives: starts stay slow"
+    say(f"{done} ({time.monotonic() - begin_s:.0f} s)")
 
 
 def stop() -> None:
@@ -147,8 +236,102 @@ def in_words(doing: str) -> Iterator[None]:
         raise Unavailable(f"{doing} failed on Spark: {said[0]}") from error
 
 
+def map_in_arrow(frame: DataFrame, function: MapBatches, schema: str) -> DataFrame:
+    """`DataFrame.mapInArrow`, which asks for pandas and makes no use of it."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    made = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = made(*(frame[name] for name in frame.columns))
+    return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+
+
+def need() -> None:
+    """Says what is missing here to run Spark."""
+    if archive.java() is None:
+        raise Unavailable(JAVA_MISSING)
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise Unavailable(PYSPARK_MISSING) from error
+
+
+# -- before it starts ----------------------------------------------------------------------------------------
+
+
+def _cores(master: str) -> int | None:
+    """How many cores a local master has; None for a cluster."""
+    if not master.startswith("local"):
+        return None
+    found = re.match(r"local\[(\d+)", master)
+    return int(found[1]) if found else 1 if master == "local" else os.cpu_count()
+
+
 def _places(folder: Path) -> dict[str, str]:
     return {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+
+
+def _sweep(folder: Path) -> IO[bytes]:
+    """Takes the folder for this process, and removes what others that were killed left in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise Unavailable(
+            f"another process runs Spark in {folder}: stop it first, or give this one another folder"
+        ) from None
+    for left in folder.glob("holdfast-spark-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return lock
+
+
+def _archived(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings to start from the archive of this machine, if there is one."""
+    place = archive.place()
+    return {JAVA_OPTIONS: f"{settings[JAVA_OPTIONS]} {archive.using(place)}"} if archive.whole(place) else {}
+
+
+def _exercise(spark: SparkSession, folder: Path) -> None:
+    """A little of what a pipeline does, so that the classes for it are in the archive."""
+    from pyspark.sql import functions as F
+
+    numbers = map_in_arrow(spark.range(EXERCISE_ROWS), lambda batches: batches, "id bigint")
+    texts = numbers.select("id", F.to_json(F.struct("id")).alias("payload"))
+    parsed = texts.select(F.from_json("payload", "id bigint").alias("row"), "id")
+    path = str(folder / "exercise")
+    parsed.select("row.id", F.col("id").cast("double").alias("x")).write.parquet(path)
+    read = spark.read.schema("id bigint, x double").parquet(path)
+    read.createOrReplaceTempView("holdfast_exercise")
+    spark.sql(
+        "SELECT a.id, count(*) AS n, max(b.x) AS x FROM holdfast_exercise a "
+        "JOIN holdfast_exercise b ON a.id = b.id WHERE b.x >= 0 GROUP BY a.id ORDER BY a.id"
+    ).toArrow()
+
+
+# -- while it starts -----------------------------------------------------------------------------------------
+
+
+def _await_executors(spark: SparkSession, master: str) -> None:
+    """A cluster that is not there would let the first job wait for ever."""
+    if master.startswith("local"):
+        return
+    context = spark.sparkContext._jsc.sc()
+    end_s = time.monotonic() + EXECUTORS_S_MAX
+    # The driver is in this list too.
+    while context.isStopped() or context.getExecutorMemoryStatus().size() < 2:
+        if context.isStopped():
+            raise Unavailable(
+                f"no Spark master answers at {master}: start it, or say where it is (local[*] needs none)"
+            )
+        if time.monotonic() > end_s:
+            raise Unavailable(
+                f"no worker of the Spark cluster {master} gave an executor within {EXECUTORS_S_MAX} s: start "
+                "one with as many cores and as much memory as this asks for, or end who has them"
+            )
+        time.sleep(POLL_S)
 
 
 def _forget_gateway() -> None:
@@ -157,17 +340,6 @@ def _forget_gateway() -> None:
 
     SparkContext._gateway = None
     SparkContext._jvm = None
-
-
-def need() -> None:
-    """Says what is missing here to run Spark."""
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
-        raise Unavailable(JAVA_MISSING)
-    try:
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise Unavailable(PYSPARK_MISSING) from error
 
 
 atexit.register(stop)

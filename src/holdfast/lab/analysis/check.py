@@ -83,7 +83,7 @@ def _chosen(recorded: Recorded) -> list[Record]:
 def _on_spark(
     results: Path, recorded: Recorded, chosen: list[int], master: str
 ) -> tuple[dict[int, Row], dict[str, CategoryMeasured]]:
-    session = spark.session(master)
+    session = spark.session(master, settings=spark.LARGE_JOBS)
     wanted = session.createDataFrame([(topic,) for topic in chosen], "topic int")
     with tables(session, results, [recorded]) as records:
         some = Tables(records.topics.join(F.broadcast(wanted), "topic"), records.sent, records.received)

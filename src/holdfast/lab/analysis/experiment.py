@@ -47,7 +47,7 @@ def _measured(
     flows = [each for each in complete if each.flow]
     if not flows:
         return [TrialMeasured(recorded=each) for each in complete], []
-    session = spark.session(master)
+    session = spark.session(master, settings=spark.LARGE_JOBS)
     with tables(session, results, flows) as records:
         topics = measure.spans(session, records, flows).persist()
         names = measure.category_names(topics)

@@ -1,66 +1,19 @@
-"""The session of Spark leaves nothing behind and says nothing; trials on a cluster come back whole."""
+"""Trials on a cluster come back whole."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from holdfast.errors import Unavailable
-from holdfast.lab import cluster, spark
+from holdfast.lab import cluster
 from holdfast.lab.cluster import executor_cores, run_and_pack, run_on_cluster
 from holdfast.lab.model import Trial
 from holdfast.lab.store import Failure, TrialFolder
 from lab.records import trial
-
-PROGRAM = """
-from holdfast.pipeline import spark
-session = spark.session("local[1]")
-assert spark.session("local[1]") is session
-assert session.range(5).count() == 5
-conf = session.sparkContext.getConf()
-assert conf.get("spark.driver.host") == conf.get("spark.driver.bindAddress") == "127.0.0.1"
-assert session.sparkContext.uiWebUrl is None
-print(spark._running.process.pid)
-"""
-
-
-def test_a_session_says_nothing_leaves_nothing_and_ends(tmp_path: Path) -> None:
-    temporary = tmp_path / "tmp"
-    work = tmp_path / "work"
-    temporary.mkdir()
-    work.mkdir()
-    environment = os.environ | {"TMPDIR": str(temporary)}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM],
-        cwd=work, env=environment, capture_output=True, text=True, timeout=110, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert list(work.iterdir()) == []
-    assert [path for path in temporary.iterdir() if "spark" in path.name] == []
-    assert not Path(f"/proc/{done.stdout.strip()}").exists()
-
-
-def test_without_java_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(Unavailable, match="apt-get install default-jre-headless"):
-        spark.session("local[1]")
-
-
-def test_without_pyspark_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(Unavailable, match=r"holdfast\[lab\]"):
-        spark.need()
-
-
-# -- trials on a cluster -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
