@@ -1,7 +1,7 @@
 """A process that commits executions and delivers them, until all are delivered or it kills itself.
 
-Arguments: brokers, data folder, how many executions, how many subscriptions, and before which mark it is to
-die between publishing and marking (0: never). What is on disk from an earlier life counts.
+Arguments: brokers, data folder, how many executions, how many subscriptions, before which execution is sent
+it is to die, and before which one that was sent is marked (0: never). What is on disk already counts.
 """
 
 import asyncio
@@ -41,12 +41,18 @@ def commit(results: Results, channel: str, number: int, names: list[str]) -> Non
 
 
 class Mortal(Results):
-    """Dies when everything of an execution is published and nothing of it marked."""
+    """Dies when it is to be read what must be sent, or when everything is sent and nothing marked."""
 
-    dies_before = 0
+    dies_sending = 0
+    dies_marking = 0
+
+    def read(self, execution: Execution) -> pa.Table:
+        if execution.channel == CHANNEL and execution.number == self.dies_sending:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(execution)
 
     def delivered(self, channel: str, number: int) -> None:
-        if channel == CHANNEL and number == self.dies_before:
+        if channel == CHANNEL and number == self.dies_marking:
             os.kill(os.getpid(), signal.SIGKILL)
         super().delivered(channel, number)
 
@@ -69,10 +75,10 @@ async def deliver(brokers: str, results: Results, executions: int, names: list[s
 
 
 def main() -> None:
-    brokers, folder, executions, count, dies_before = sys.argv[1:]
+    brokers, folder, executions, count, dies_sending, dies_marking = sys.argv[1:]
     results = Mortal(Layout(folder))
     results.sweep()
-    results.dies_before = int(dies_before)
+    results.dies_sending, results.dies_marking = int(dies_sending), int(dies_marking)
     asyncio.run(deliver(brokers, results, int(executions), subscriptions(int(count))))
     results.close()
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast import Client, connect
+from holdfast.errors import Refused
 from holdfast.mqtt.channels import Offered, channel_topic
 from holdfast.mqtt.conventions import LAST_PROPERTY, find_stamp
 from holdfast.mqtt.packets import Properties
@@ -36,6 +37,17 @@ async def until(reached: Callable[[], bool], what: str, seconds: float = WAIT_S)
         if time.monotonic() > give_up:
             raise TimeoutError(f"{what}: not within {seconds:g} s")
         await asyncio.sleep(0.01)
+
+
+async def until_refused(client: Client, topic: str) -> None:
+    """The broker knows the catalog."""
+    give_up = time.monotonic() + WAIT_S
+    while time.monotonic() < give_up:
+        try:
+            await client.subscribe(topic)
+        except Refused:
+            return
+    raise TimeoutError(f"the subscription to {topic} was granted for {WAIT_S:g} s")
 
 
 def run(test: Awaitable[None]) -> None:
@@ -87,9 +99,9 @@ async def receiver(brokers: str, names: list[str]) -> AsyncIterator[Receiver]:
 
 @contextmanager
 def delivering(
-    brokers: str, folder: Path, executions: int, count: int, dies_before: int = 0
+    brokers: str, folder: Path, executions: int, count: int, dies: tuple[int, int] = (0, 0)
 ) -> Iterator[subprocess.Popen[bytes]]:
-    arguments = [brokers, str(folder), str(executions), str(count), str(dies_before)]
+    arguments = [brokers, str(folder), str(executions), str(count), *map(str, dies)]
     with (folder.parent / "deliverer.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, deliverer.__file__, *arguments],
@@ -109,7 +121,7 @@ async def ended(process: subprocess.Popen[bytes]) -> int:
     return process.returncode
 
 
-def test_the_process_is_killed_between_publishing_and_marking(
+def test_the_process_is_killed_before_sending_and_between_sending_and_marking(
     tmp_path: Path, start_broker: Callable[..., BrokerProcess]
 ) -> None:
     """It publishes the same again in its next life, and nobody sees it."""
@@ -119,8 +131,8 @@ def test_the_process_is_killed_between_publishing_and_marking(
 
     async def story() -> None:
         async with receiver(address, names) as received:
-            for dies_before in (3, 4, 9):
-                with delivering(address, tmp_path / "data", executions, len(names), dies_before) as process:
+            for dies in ((0, 3), (4, 0), (5, 4), (0, 5), (9, 0)):
+                with delivering(address, tmp_path / "data", executions, len(names), dies) as process:
                     assert await ended(process) == -signal.SIGKILL
             with delivering(address, tmp_path / "data", executions, len(names)) as process:
                 assert await ended(process) == 0
@@ -209,6 +221,8 @@ def test_brokers_that_are_away_are_waited_for_and_late_subscribers_get_the_last(
             await asyncio.to_thread(commit, results, CHANNEL, 7, ["alice"])
             with BrokerProcess("--listen", address, kind="holdfast"):
                 await until(lambda: not results.undelivered(CHANNEL), "delivery to the new broker")
+                async with await connect(address) as client:
+                    await until_refused(client, channel_topic("nowhere", "alice"))
 
     run(story())
     results.close()

@@ -152,7 +152,7 @@ def read_options(options: Mapping[str, str], schema: StructType, *, streaming: b
     for name in feeds:
         if NAME.fullmatch(name) is None:
             given.problem("feeds", f"found {name!r}; expected names of feeds, with commas between")
-    if schema != StructType.fromDDL(SPARK_SCHEMA):
+    if ", ".join(f"{each.name} {each.dataType.simpleString().upper()}" for each in schema) != SPARK_SCHEMA:
         given.problem("schema", f"a feed has a schema of its own: {SPARK_SCHEMA}")
     made = Reading(
         data=given.need("data"),

@@ -100,14 +100,13 @@ class _Running:
         for name, value in {**settings, **_places(self.folder)}.items():
             conf.set(name, value)
         try:
-            with self.log.open("wb") as log:
+            with self.log.open("wb") as log, _this_python():
                 gateway = launch_gateway(  # type: ignore[no-untyped-call]
                     conf, {"stdout": log, "stderr": log, "cwd": self.folder}
                 )
             self.process = gateway.proc
             self.gateway = gateway
             context = SparkContext(gateway=gateway, conf=conf)
-            # Python of the executors: PySpark asks the environment alone, and falls back on any python3.
             context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)
             self.spark: SparkSession = SparkSession(context)
         except (PySparkRuntimeError, OSError) as error:
@@ -297,6 +296,19 @@ def _cores(master: str) -> int | None:
 
 def _places(folder: Path) -> dict[str, str]:
     return {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+
+
+@contextmanager
+def _this_python() -> Iterator[None]:
+    """For what Spark runs in Python it asks the environment alone, and falls back on any python3."""
+    if "PYSPARK_PYTHON" in os.environ:
+        yield
+        return
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_PYTHON"]
 
 
 def _sweep(folder: Path) -> IO[bytes]:

@@ -47,6 +47,7 @@ class SparkWork:
         self._tallies = tallies
         self._counted_ns = 0
         self._suspect = False
+        self._local = declared.spark.master.startswith("local")
         self._manifest = Manifest.writer(layout.manifest)
         try:
             self._session = spark.session(
@@ -104,11 +105,16 @@ class SparkWork:
         self._manifest.close()
 
     def _ask(self) -> None:
-        """After a failure: does the session still live, and its cluster with it?"""
+        """After a failure: does the session still live, and its cluster with it?
+
+        A driver whose master is gone would wait for executors for ever. It counts among them itself.
+        """
         try:
-            self._suspect |= bool(self._session.sparkContext._jsc.sc().isStopped())
+            context = self._session.sparkContext._jsc.sc()
+            gone = context.isStopped() or not (self._local or context.getExecutorMemoryStatus().size() > 1)
         except Exception:
-            self._suspect = True
+            gone = True
+        self._suspect |= bool(gone)
 
     def _count(self, records: int) -> None:
         now_ns = time.monotonic_ns()

@@ -20,12 +20,12 @@ from holdfast.pipeline.feed.bodies import MARK
 from holdfast.pipeline.feed.journal import FeedReader, FeedWriter
 from pipeline.feed.batches import batch, numbers_of
 
-BYTES_MAX = 2**18
+BYTES_MAX = 2**19
 LATER_NS = 10**15
 
 
 def marks_batch(number: int) -> pa.RecordBatch:
-    rows = [{"topic": f"t/{each}" + "x" * 50, "publisher": "p", "sequence": number} for each in range(200)]
+    rows = [{"topic": f"t/{each}" + "x" * 50, "publisher": "p", "sequence": number} for each in range(700)]
     return pa.RecordBatch.from_pylist(rows, schema=MARK)
 
 
@@ -120,6 +120,17 @@ class Machine(RuleBasedStateMachine):
     def consume(self, share: float) -> None:
         self.needed = max(self.needed, int(self.durable * share))
         self.reader.commit("one", self.needed)
+
+    @rule(marks_last=st.booleans())
+    def fill_and_prune(self, marks_last: bool) -> None:
+        """Several segments that nobody needs any more."""
+        for _ in range(2):
+            self.append(60, 1500)
+        if marks_last:
+            self.mark()
+        self.commit()
+        self.consume(1.0)
+        self.prune()
 
     @rule()
     def prune(self) -> None:

@@ -1,7 +1,9 @@
 """A real recorder, real brokers and real publishers: what was acknowledged is in the journal, once."""
 
 import asyncio
+import os
 import random
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -250,6 +252,49 @@ def test_a_filter_that_was_taken_away_brings_nothing_more(
         asyncio.run(until(lambda: feed.head == 3, "the other"))
         recorder.terminate()
     assert [row["payload"] for row in rows(feed)] == [b"one", b"two", b"two"]
+
+
+def test_a_recorder_that_was_stopped_too_long_goes_on_and_says_what_is_missing(
+    tmp_path: Path, feed: FeedReader, start_broker: StartBroker
+) -> None:
+    """Stopped, it costs the publisher nothing: the broker gives up on its session, and is told so."""
+    contracts = tmp_path / "contracts.toml"
+    contracts.write_text(CONTRACTS.replace("900000", "1000"))
+    broker = start_broker("--contracts", str(contracts), kind="holdfast")
+
+    async def main(recorder: RecorderProcess) -> tuple[int, int]:
+        async with await connect(f"127.0.0.1:{broker.port}") as client:
+            os.kill(recorder.pid, signal.SIGSTOP)
+            sent = 0
+            while "overloaded" not in broker.stderr and sent < 400_000:
+                numbers = range(sent, sent + 1000)
+                await client.publish_many(
+                    Outgoing(f"kept/{number % TOPICS}", b"%d" % number, 1, False, None) for number in numbers
+                )
+                sent += len(numbers)
+            os.kill(recorder.pid, signal.SIGCONT)
+            last = sent
+
+            def recorded() -> bool:
+                return any(int(each.as_py()) > sent for each in newest(feed))
+
+            while not recorded():
+                await client.publish("kept/0", b"%d" % (last := last + 1), qos=1)
+            await until(lambda: "event=missing" in recorder.log, "the recorder says so")
+            return sent, last
+
+    with RecorderProcess(*options(tmp_path, f"127.0.0.1:{broker.port}"), log=tmp_path / "log") as recorder:
+        sent, _ = asyncio.run(main(recorder))
+        assert recorder.terminate() == 0
+    found = Counter(row["payload"] for row in rows(feed))
+    assert set(found.values()) == {1}
+    assert len(found) < sent, "this test must lose something"
+
+
+def newest(feed: FeedReader) -> pa.Array:
+    head = feed.head
+    batches = list(feed.read(max(0, head - 1), head))
+    return batches[-1].column("payload") if batches else pa.array([])
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -72,12 +73,14 @@ class Sheet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if kind is not None:
+            self._discard()
+            return
+        try:
             self._finish()
-        elif self._writer is not None:
-            # What it has is not worth a word, and on a full disk not even the end of it can be written.
-            self._file.close()
-            self.path.unlink(missing_ok=True)
+        except BaseException:
+            self._discard()
+            raise
 
     def add(self, rows: pa.Table) -> None:
         if not rows.num_rows:
@@ -93,7 +96,7 @@ class Sheet:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         if self._writer is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("xb")
+            self._file = pa.OSFile(str(self.path), "wb")
             self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
         self._writer.write_table(group, row_group_size=GROUP_ROWS_MAX)
         self._rows += group.num_rows
@@ -107,10 +110,9 @@ class Sheet:
         if self._writer is None:
             return
         self._writer.close()
-        self._file.flush()
-        if self._sync:
-            os.fsync(self._file.fileno())
         self._file.close()
+        if self._sync:
+            sync(self.path)
         self.written = Written(
             dataset=self._dataset,
             name=self.path.name,
@@ -123,9 +125,19 @@ class Sheet:
             base=self._base,
         )
 
+    def _discard(self) -> None:
+        """On a full disk not even its end can be written, and nobody will read it."""
+        if self._writer is not None:
+            with suppress(OSError, ValueError):
+                self._writer.close()
+            with suppress(OSError, ValueError):
+                self._file.close()
+            self.path.unlink(missing_ok=True)
 
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+
+def sync(path: Path) -> None:
+    """A file, or the names in a folder, is safe on disk when this returns."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

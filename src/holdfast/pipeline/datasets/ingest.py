@@ -24,7 +24,7 @@ from holdfast.pipeline.datasets.files import (
     last_of_each,
     read_whole,
     stored,
-    sync_folder,
+    sync,
     with_version,
 )
 from holdfast.pipeline.datasets.manifest import File, Manifest, Shape, Written
@@ -257,7 +257,7 @@ class Ingestion:
             added.append(self._cover(self.datasets.declared[name], covers, paths, prefix))
             removed += covers
         for dataset in {each.dataset for each in added}:
-            sync_folder(self._layout.dataset(dataset))
+            sync(self._layout.dataset(dataset))
         offsets = {dataset.name: reading.end for reading, _ in good for dataset in reading.datasets}
         made = self.manifest.commit(added, removed, offsets)
         assert made == version, "two writers"

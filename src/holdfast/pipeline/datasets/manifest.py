@@ -242,7 +242,7 @@ class Manifest:
         ((said,), *_) = self._rows("PRAGMA quick_check(1)")
         if said != "ok":
             self._base.close()
-            raise ManifestDamaged(self.path, str(said))
+            raise ManifestDamaged(self.path, " ".join(str(said).split()))
 
     def _rows(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self._in_words():

@@ -23,7 +23,7 @@ from holdfast.pipeline.datasets.files import (
     read_parts,
     read_whole,
     stored,
-    sync_folder,
+    sync,
     without_keys,
 )
 from holdfast.pipeline.datasets.manifest import File
@@ -96,7 +96,7 @@ class Tending:
     def _replace(self, name: str, removed: Sequence[File], *sheets: Sheet) -> None:
         added = [each.written for each in sheets if each.written is not None]
         if added:
-            sync_folder(self._layout.dataset(name))
+            sync(self._layout.dataset(name))
         self._manifest.commit(added, removed)
 
     # -- keyed -----------------------------------------------------------------------------------------------
