@@ -208,9 +208,6 @@ def session(
 
 def prepare(say: Say) -> None:
     """Makes what makes later starts on this machine quicker, if it is not there yet."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     place = archive.place()
     if archive.whole(place):
         return
@@ -221,10 +218,11 @@ def prepare(say: Say) -> None:
         with archive.making(place) as options:
             running = _Running({**SETTINGS, **local, JAVA_OPTIONS: f"{SERIAL} {options}"}, None)
             try:
-                _exercise(running.spark, running.folder)
+                with in_words("a first exercise"):
+                    _exercise(running.spark, running.folder)
             finally:
                 running.end(ARCHIVE_S_MAX)
-    except (OSError, Unavailable, PySparkException, Py4JError) as error:
+    except (OSError, Unavailable) as error:
         say(f"that did not work ({error}): starts stay slow, and nothing else changes")
         return
     done = "done" if archive.whole(place) else "this Java makes no class-data archives: starts stay slow"
