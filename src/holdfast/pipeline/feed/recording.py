@@ -5,7 +5,11 @@ Laws:
   host that dies loses nothing
 - how far every publisher and topic is recorded is part of the journal; so what the brokers send again is
   recognised, and a stamped message is recorded once
-- while the disk fails, or the feed is full, nothing more is taken: the brokers see a slow subscriber
+- what has no stamp is recorded at least once, as MQTT's QoS 1 promises
+- a feed begins with the retained messages of its topics; a session that goes on does not bring them again,
+  and a stamped one is recognised even when the session is new
+- while the disk fails, or the feed is full, nothing more is taken: the brokers see a slow subscriber, and
+  what they then drop is counted by the gaps in the stamps and said (`missing`)
 - the event loop never waits for the disk
 """
 
