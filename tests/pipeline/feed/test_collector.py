@@ -1,7 +1,7 @@
 """What is collected is what came, column by column; nothing is acknowledged before it is released."""
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endpoint.bench import A, Bench, view
@@ -33,6 +33,7 @@ def opened(collector: Collector, order: Order | None = None) -> Bench:
     return bench
 
 
+@settings(deadline=None)
 @given(MESSAGES, st.integers(0, 30))
 def test_columns_are_those_of_a_list_and_acknowledgements_wait_for_their_release(
     messages: list[tuple[str, bytes, int, bool, bool, tuple[int, int, str] | None]], first_group: int
