@@ -43,6 +43,8 @@ from holdfast.runtime.log import log_event
 GROUP_S = 0.005
 GROUP_BYTES = 4 * 2**20
 COLLECTED_BYTES_MAX = 32 * 2**20
+# A feed has room for so many groups at least.
+GROUPS_MIN = 16
 RECEIVE_MAX = 65_535
 SESSION_EXPIRY_S = 30 * 24 * 3600
 OUTAGE_S_MAX = 100 * 365 * 24 * 3600.0
@@ -136,7 +138,12 @@ class Recording:
             feed, FeedWriter.open(directory, bytes_max=feed.bytes_max, marked=True), awaited=awaited
         )
         self._some = asyncio.Event()
-        self._collector = Collector(self._some.set, GROUP_BYTES, COLLECTED_BYTES_MAX)
+        # Marks follow a group: a group that does not fit, or fills what is left behind the last marks, could
+        # never be followed by any, and nothing could be pruned.
+        collected_bytes_max = min(COLLECTED_BYTES_MAX, feed.bytes_max // GROUPS_MIN)
+        self._collector = Collector(
+            self._some.set, min(GROUP_BYTES, collected_bytes_max), collected_bytes_max
+        )
         self._order = Order(STREAMS_MAX)
         self._thread = ThreadPoolExecutor(1, f"feed {feed.name}")
         self._released = 0
