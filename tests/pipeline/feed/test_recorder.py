@@ -356,6 +356,7 @@ def test_a_feed_that_is_full_takes_nothing_more_until_its_consumer_has_passed(
             publisher = Publisher(client, feed)
             publishing = asyncio.create_task(publisher.run())
             await until(lambda: "consumer slow still needs all from offset 0" in recorder.log, "full")
+            await until(lambda: publisher.sent - feed.head > 25_000, "more than fits at once")
             publisher.ended = True
             await publishing
             found = rows(feed)

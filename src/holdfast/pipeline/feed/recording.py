@@ -5,7 +5,11 @@ Laws:
   host that dies loses nothing
 - how far every publisher and topic is recorded is part of the journal; so what the brokers send again is
   recognised, and a stamped message is recorded once
-- while the disk fails, or the feed is full, nothing more is taken: the brokers see a slow subscriber
+- what has no stamp is recorded at least once, as MQTT's QoS 1 promises
+- a feed begins with the retained messages of its topics; a session that goes on does not bring them again,
+  and a stamped one is recognised even when the session is new
+- while the disk fails, or the feed is full, nothing more is taken: the brokers see a slow subscriber, and
+  what they then drop is counted by the gaps in the stamps and said (`missing`)
 - the event loop never waits for the disk
 """
 
@@ -39,6 +43,8 @@ from holdfast.runtime.log import log_event
 GROUP_S = 0.005
 GROUP_BYTES = 4 * 2**20
 COLLECTED_BYTES_MAX = 32 * 2**20
+# A feed has room for so many groups at least.
+GROUPS_MIN = 16
 RECEIVE_MAX = 65_535
 SESSION_EXPIRY_S = 30 * 24 * 3600
 OUTAGE_S_MAX = 100 * 365 * 24 * 3600.0
@@ -132,7 +138,12 @@ class Recording:
             feed, FeedWriter.open(directory, bytes_max=feed.bytes_max, marked=True), awaited=awaited
         )
         self._some = asyncio.Event()
-        self._collector = Collector(self._some.set, GROUP_BYTES, COLLECTED_BYTES_MAX)
+        # Marks follow a group: a group that does not fit, or fills what is left behind the last marks, could
+        # never be followed by any, and nothing could be pruned.
+        collected_bytes_max = min(COLLECTED_BYTES_MAX, feed.bytes_max // GROUPS_MIN)
+        self._collector = Collector(
+            self._some.set, min(GROUP_BYTES, collected_bytes_max), collected_bytes_max
+        )
         self._order = Order(STREAMS_MAX)
         self._thread = ThreadPoolExecutor(1, f"feed {feed.name}")
         self._released = 0
