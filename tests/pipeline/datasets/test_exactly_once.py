@@ -48,12 +48,12 @@ class Stepping:
         self.process.communicate()
 
 
-def await_version(manifest: Manifest, version: int, stepping: Stepping) -> None:
+def await_version(manifest: Manifest, version: int, stepping: Stepping, pause_s: float = 0.001) -> None:
     until = time.monotonic() + WAIT_S_MAX
     while manifest.version < version:
         assert stepping.process.poll() is None, stepping.process.communicate()[1]
         assert time.monotonic() < until, "no step"
-        time.sleep(0.001)
+        time.sleep(pause_s)
 
 
 def spin(seconds: float) -> None:
@@ -84,7 +84,11 @@ def test_killed_at_any_instant_every_record_is_a_row_once(tmp_path: Path, spark:
         recorded.writer.append(batch([b"{"] * 50, NOW_NS))
         recorded.writer.commit()
         count += 50
-        spin(rng.random() * 0.06)
+        # Every other time in the very instant in which a version shows, or else at any.
+        if number % 2:
+            await_version(reader, version + 1, stepping, pause_s=0)
+        else:
+            spin(rng.random() * 0.06)
         stepping.kill()
     reader.close()
     recorded.open(PIPELINE)
