@@ -114,7 +114,6 @@ def query(
     check_shapes({each.name: each for each in declared.datasets}, manifest, str(pipeline))
     say("starting Spark …")
     session = spark.session(master, memory=declared.spark.memory, say=say)
-    session.conf.set("spark.sql.jsonGenerator.ignoreNullFields", "false")
     question = Question(Datasets(session, declared, layout, manifest, pipeline.parent), sql)
     say("asking …")
     if parquet:

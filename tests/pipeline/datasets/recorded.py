@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from holdfast.pipeline.datasets.ingest import Ingestion
 from holdfast.pipeline.datasets.manifest import Manifest
 from holdfast.pipeline.datasets.views import Datasets
-from holdfast.pipeline.declared import Pipeline, parse_pipeline
+from holdfast.pipeline.declared import parse_pipeline
 from holdfast.pipeline.feed.journal import FeedReader, FeedWriter
 from holdfast.pipeline.layout import Layout
 from holdfast.pipeline.records import RECORD
@@ -54,6 +54,21 @@ def batch(payloads: Sequence[bytes], arrived_ns: int = NOW_NS, topic: str = "pos
     return pa.record_batch(columns, schema=pa.schema(list(RECORD)[1:]))
 
 
+def opened(
+    data: Path, spark: SparkSession | None, pipeline: str = PIPELINE, **options: Any
+) -> tuple[Datasets, Ingestion]:
+    """For writing; without a session as long as every step is small and nobody reads."""
+    layout, declared = Layout(data), parse_pipeline(pipeline)
+    manifest = Manifest.writer(layout.manifest)
+    try:
+        datasets = Datasets(cast("SparkSession", spark), declared, layout, manifest, data)
+        feeds = {each.name: FeedReader(layout.feed(each.name)) for each in declared.feeds}
+        return datasets, Ingestion(datasets, feeds, **options)
+    except BaseException:
+        manifest.close()
+        raise
+
+
 class Recorded:
     """Datasets in a folder, as one process at a time has them."""
 
@@ -66,15 +81,11 @@ class Recorded:
         self.open(pipeline)
 
     def open(self, pipeline: str = PIPELINE) -> None:
-        self.declared: Pipeline = parse_pipeline(pipeline)
-        self.manifest = Manifest.writer(self.layout.manifest)
-        try:
-            self.datasets = Datasets(self.spark, self.declared, self.layout, self.manifest, self.layout.data)
-            feeds = {each.name: FeedReader(self.layout.feed(each.name)) for each in self.declared.feeds}
-            self.ingestion = Ingestion(self.datasets, feeds, clock=lambda: self.now_ns, **self._options)
-        except BaseException:
-            self.manifest.close()
-            raise
+        clock = {"clock": lambda: self.now_ns}
+        self.datasets, self.ingestion = opened(
+            self.layout.data, self.spark, pipeline, **clock, **self._options
+        )
+        self.manifest = self.datasets.manifest
 
     def close(self) -> None:
         self.manifest.close()

@@ -50,9 +50,12 @@ class Question:
 
     def lines(self) -> Iterator[str]:
         """All rows as JSON objects, a few held at a time."""
+        from pyspark.sql import functions as f
+
         with self._asked():
-            for line in self._rows.toJSON().toLocalIterator():
-                yield str(line)
+            line = f.to_json(f.struct("*"), {"ignoreNullFields": "false"})
+            for (text,) in self._rows.select(line).toLocalIterator():
+                yield str(text)
 
     def write(self, path: Path) -> None:
         """All rows as one Parquet file, which is there whole or not at all."""

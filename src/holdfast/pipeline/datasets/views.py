@@ -94,8 +94,6 @@ class Datasets:
         self._lock = threading.Lock()
         self._externals: dict[str, tuple[tuple[int, int], DataFrame]] = {}
         self._external_lock = threading.Lock()
-        # Files are named one by one; a job that looks for them in parallel would cost more than the query.
-        spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000000")
 
     @property
     def names(self) -> list[str]:
