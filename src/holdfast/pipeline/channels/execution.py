@@ -15,11 +15,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Unavailable
-from holdfast.pipeline.channels.checking import SUBSCRIPTION, SUBSCRIPTIONS, bare, mentioned
-from holdfast.pipeline.channels.checking import said_in_java, shortened
+from holdfast.pipeline.channels.checking import SUBSCRIPTION, bare, mentioned, said_in_java, shortened
 from holdfast.pipeline.channels.frames import lift
 from holdfast.pipeline.channels.near import register
 from holdfast.pipeline.channels.queries import Query
@@ -79,36 +79,60 @@ class Sessions:
                 self._idle.append(session)
 
 
+class Watch:
+    """Cancels what a thread has Spark do when its time limit is over."""
+
+    def __init__(self, spark: SparkSession, query: Query, group: str) -> None:
+        self.late = threading.Event()
+        self._context = spark.sparkContext
+        self._group = group
+        self._limit_ns = query.channel.time_limit_ns
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"time limit of {group}", daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._context.setJobGroup(self._group, "one execution of a channel", interruptOnCancel=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+    def _watch(self) -> None:
+        """Cancels again and again: what is planned now becomes a job later."""
+        if self._over.wait(self._limit_ns / S):
+            return
+        self.late.set()
+        while True:
+            self._context.cancelJobGroup(self._group)
+            if self._over.wait(CANCEL_S):
+                return
+
+    def tasks(self) -> int:
+        """How many tasks still run, though cancelled: one that asks nobody cannot be stopped."""
+        tracker = self._context.statusTracker()
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
+        stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+        found = [tracker.getStageInfo(stage) for stage in stages]
+        return sum(stage.numActiveTasks for stage in found if stage is not None)
+
+
 @contextmanager
-def limited(session: SparkSession, query: Query) -> Iterator[None]:
-    """Cancels what the thread has Spark do when the time limit is over; any failure becomes a `Failed`."""
+def in_words(query: Query, watch: Watch) -> Iterator[None]:
+    """Any failure of Spark becomes a `Failed`."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     name, limit_ns = query.channel.name, query.channel.time_limit_ns
-    tag, over, late = f"channel-{name}", threading.Event(), threading.Event()
-
-    def watch() -> None:
-        if over.wait(limit_ns / S):
-            return
-        late.set()
-        while not over.wait(CANCEL_S):
-            session.interruptTag(tag)
-
-    watching = threading.Thread(target=watch, name=f"time limit of {name}", daemon=True)
-    session.addTag(tag)
-    watching.start()
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        if late.is_set():
+        if watch.late.is_set():
             raise Failed(name, f"it took longer than its time_limit of {format_duration(limit_ns)}") from error
         said = shortened(error) if isinstance(error, PySparkException) else said_in_java(error)
         raise Failed(name, said) from error
-    finally:
-        over.set()
-        session.removeTag(tag)
-        watching.join()
 
 
 def rows_of(frame: DataFrame) -> DataFrame:
@@ -120,20 +144,14 @@ def rows_of(frame: DataFrame) -> DataFrame:
     return frame.where(f.col(SUBSCRIPTION).isNotNull()).select(SUBSCRIPTION, row.alias(ROW))
 
 
-class Views:
-    """What the names in a query mean, at one version of the datasets."""
-
-    def __init__(self, datasets: Datasets, query: Query, after: int, upto: int) -> None:
-        self._datasets, self._query = datasets, query
-        self._after, self._upto = after, upto
-
-    def frames(self) -> Iterator[tuple[str, Callable[[], DataFrame]]]:
-        """Only what the query names; nothing else is opened."""
-        datasets, after, upto = self._datasets, self._after, self._upto
-        for name in mentioned(self._query.text, datasets.names):
-            yield name, lambda name=name: datasets.frame(name, upto)  # type: ignore[misc]
-        for name in self._query.channel.new:
-            yield f"new_{name}", lambda name=name: datasets.new(name, after, upto)  # type: ignore[misc]
+def views_of(
+    datasets: Datasets, query: Query, after: int, upto: int
+) -> Iterator[tuple[str, Callable[[], DataFrame]]]:
+    """What the names in a query mean, at one version of the datasets; what it does not name is not opened."""
+    for name in mentioned(query.text, datasets.names):
+        yield name, partial(datasets.frame, name, upto)
+    for name in query.channel.new:
+        yield f"new_{name}", partial(datasets.new, name, after, upto)
 
 
 def planned(session: SparkSession, query: Query, views: Mapping[str, DataFrame]) -> DataFrame:
@@ -148,9 +166,8 @@ def planned(session: SparkSession, query: Query, views: Mapping[str, DataFrame])
 
 
 def run(
-    session: SparkSession, query: Query, datasets: Datasets, subscriptions: DataFrame, after: int, upto: int
+    session: SparkSession, query: Query, views: Mapping[str, Callable[[], DataFrame]], watch: Watch
 ) -> pa.Table:
-    """What the query finds over the dataset versions (after, upto]: `subscription` and `row`."""
-    with limited(session, query):
-        views = {name: make() for name, make in Views(datasets, query, after, upto).frames()}
-        return planned(session, query, {SUBSCRIPTIONS: subscriptions, **views}).toArrow()
+    """What the query finds: `subscription` and `row`."""
+    with in_words(query, watch), watch:
+        return planned(session, query, {name: make() for name, make in views.items()}).toArrow()

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.pipeline.channels.checking import Checker
-from holdfast.pipeline.channels.execution import Failed, Sessions, run
+from holdfast.pipeline.channels.checking import SUBSCRIPTIONS, Checker
+from holdfast.pipeline.channels.execution import Sessions, Watch, run, views_of
 from holdfast.pipeline.channels.notifications import notifications
 from holdfast.pipeline.channels.queries import Query, read_queries
 from holdfast.pipeline.channels.schedule import Schedule
@@ -173,9 +173,11 @@ class Channels:
         self._follow(channel)
         found = None
         if len(channel.subscriptions):
+            views = dict(views_of(self._datasets, channel.query, after, upto))
+            watch = Watch(self._spark, channel.query, f"channel {name}, execution {number + 1}")
             with self._sessions.borrowed() as session:
-                relation = channel.subscriptions.frame()
-                rows = run(session, channel.query, self._datasets, relation, after, upto)
+                views[SUBSCRIPTIONS] = channel.subscriptions.frame
+                rows = run(session, channel.query, views, watch)
             found = notifications(rows, name, number + 1, now_ns)
         elif not channel.query.channel.new:
             return None
@@ -211,8 +213,5 @@ class Channels:
         if self._results.mark(name) != (0, 0):
             return
         version, now_ns = self._datasets.manifest.version, time.time_ns()
-        if version:
-            self._results.commit(
-                Execution(name, 1, after=version, upto=version, started_ns=now_ns, finished_ns=now_ns, rows=0),
-                None,
-            )
+        begun = Execution(name, 1, after=version, upto=version, started_ns=now_ns, finished_ns=now_ns, rows=0)
+        self._results.commit(begun, None)
