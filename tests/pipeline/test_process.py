@@ -259,7 +259,7 @@ def test_a_session_that_dies_fails_on_and_on_or_is_stuck_is_made_anew(
         bench.fail_to_start = 2
         bench.works[0].alive = False
         wait_until(lambda: len(bench.works) == 2, "another session after two that did not start", WAIT_S)
-        assert bench.await_told("session not started")["why"].args == ("no Java here",)  # type: ignore[attr-defined]
+        assert bench.await_told("session not started")["why"] == "no Java here"
         bench.works[1].step_does = fail
         wait_until(lambda: len(bench.works) == 3, "another session", WAIT_S)
         assert bench.await_told("ingestion failed")["why"] == "the disk is full"

@@ -35,8 +35,8 @@ parameters = {{ user = "string" }}
 new = ["readings"]
 query = "SELECT s.subscription, r.number FROM new_readings r JOIN subscriptions s ON r.user = s.user"
 """
-START_S_MAX = 90.0
-WAIT_S_MAX = 60.0
+START_S_MAX = 180.0
+WAIT_S_MAX = 90.0
 
 
 @contextmanager

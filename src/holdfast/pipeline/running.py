@@ -141,8 +141,8 @@ class Runner:
                 work = self._make(self.declared)
             except ConfigError:
                 raise
-            except Unavailable as error:
-                self._tell("session not started", {"why": error})
+            except Exception as error:
+                self._tell("session not started", {"why": in_a_line(error)})
             else:
                 self.counts.sessions += 1
                 self._tell("session started", {"after_ms": (time.monotonic_ns() - began_ns) // 1_000_000})

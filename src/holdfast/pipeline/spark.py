@@ -86,8 +86,9 @@ class _Running:
     """A session, the process of its JVM and the folder that both write to."""
 
     def __init__(self, settings: Mapping[str, str], inside: Path | None) -> None:
+        from py4j.protocol import Py4JError
         from pyspark import SparkConf, SparkContext
-        from pyspark.errors import PySparkRuntimeError
+        from pyspark.errors import PySparkException
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
@@ -109,8 +110,8 @@ class _Running:
             context = SparkContext(gateway=gateway, conf=conf)
             context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)
             self.spark: SparkSession = SparkSession(context)
-        except (PySparkRuntimeError, OSError) as error:
-            said = self.log.read_text(errors="replace")[-LOG_CHARS_MAX:].strip()
+        except (PySparkException, Py4JError, OSError) as error:
+            said = _complaint(self.log.read_text(errors="replace"))
             self.end()
             raise Unavailable(
                 f"Spark did not start with master {settings['spark.master']}: {said}"
@@ -126,10 +127,11 @@ class _Running:
 
     def end(self, s_max: float = JVM_END_S_MAX) -> None:
         """Bounded: a JVM that hangs is killed, and one that is dead is not asked."""
-        if spark := getattr(self, "spark", None):
-            self._stop(spark, s_max)
-            self.gateway.shutdown()
-            _forget_gateway()
+        if gateway := getattr(self, "gateway", None):
+            if spark := getattr(self, "spark", None):
+                self._stop(spark, s_max)
+            gateway.shutdown()
+            _forget()
         if self.process is not None:
             assert self.process.stdin is not None
             self.process.stdin.close()
@@ -152,12 +154,10 @@ class _Running:
             try:
                 with warnings.catch_warnings(action="ignore"):
                     spark.stop()
-                return
             except (Py4JError, OSError):
                 self.process.kill()
             finally:
                 killing.cancel()
-        _forget_session(spark)
 
 
 _running: _Running | None = None
@@ -371,21 +371,27 @@ def _await_executors(spark: SparkSession, master: str) -> None:
         time.sleep(POLL_S)
 
 
-def _forget_session(spark: SparkSession) -> None:
-    """What `SparkSession.stop` leaves undone when its JVM does not answer: another could not start."""
+def _complaint(log: str) -> str:
+    """What a log of Spark says of a failure, its first error before the rest."""
+    tail = log[-LOG_CHARS_MAX:].strip()
+    first = next((line for line in log.splitlines() if " ERROR " in line), "")
+    return f"{first[:LOG_CHARS_MAX]}\n{tail}" if first else tail
+
+
+def _forget() -> None:
+    """What PySpark keeps of a session that did not end by itself, or never began: no other could start.
+
+    The last gateway, too, would be taken for the next context, and lead to a JVM that has ended.
+    """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    context = spark.sparkContext
-    context._jsc = None
-    context.stop()
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context._jsc = None
+        context.stop()
     SparkSession._instantiatedSession = None
     SparkSession._activeSession = None
-
-
-def _forget_gateway() -> None:
-    """PySpark keeps the last gateway for the next context, which would talk to a JVM that has ended."""
-    from pyspark import SparkContext
-
     SparkContext._gateway = None
     SparkContext._jvm = None
 
