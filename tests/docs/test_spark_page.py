@@ -53,6 +53,9 @@ class Shell:
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
+    def said(self) -> str:
+        return (self.folder / "holdfast.log").read_text()
+
     @contextmanager
     def aside(self, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
         with (self.folder / f"{Path(command[0]).name}.log").open("ab") as log:
@@ -80,8 +83,7 @@ def play(shell: Shell, script: str, port: int, stack: ExitStack) -> None:
             stack.enter_context(shell.aside(command))
             wait_until(lambda: accepts(port), "a broker", START_S_MAX)
             if "record" in command:
-                log = shell.folder / "holdfast.log"
-                wait_until(lambda: "event=recording" in log.read_text(), "a recorder", START_S_MAX)
+                wait_until(lambda: "event=recording" in shell.said(), "a recorder", START_S_MAX)
         else:
             shell.run(command)
             published += 1
