@@ -20,9 +20,11 @@ from . import (
     growth,
     latency,
     memory,
+    kills,
     notifying,
     paho,
     protection,
+    reading,
     recording,
     suback,
     throughput,
@@ -52,6 +54,8 @@ BENCHMARKS = {
     "recording": recording.recording,
     "notifying": notifying.notifying,
     "analysis": analysis.analysis,
+    "reading": reading.reading,
+    "kills": kills.kills,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from holdfast.client.client import parse_addresses
-from holdfast.errors import ConfigError, HoldfastError, Problem
+from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.channels import NAME
 from holdfast.pipeline.records import SPARK_SCHEMA
 
@@ -184,7 +184,7 @@ def publish_options(options: Mapping[str, str], schema: StructType, overwrite: b
     brokers = given.get("brokers", "127.0.0.1:1883")
     try:
         parse_addresses([brokers])
-    except (HoldfastError, ValueError) as error:
+    except ValueError as error:
         given.problem("brokers", str(error))
     name = given.get("name", "spark")
     if NAME.fullmatch(name) is None:

@@ -158,5 +158,5 @@ async def _send(publishing: Publishing, publisher: str, first: int, rows: pa.Tab
     except (Unavailable, Refused) as error:
         raise Unavailable(
             f"{rows.num_rows} rows of {publisher} were not all published to {publishing.brokers}: {error} "
-            "Spark tries the task again; what was published before is recognised."
+            "Publishing them again is safe: what arrived before is recognised."
         ) from error
