@@ -11,6 +11,7 @@ import sys
 import typer
 
 from holdfast.cli.broker import broker
+from holdfast.cli.channel import channel
 from holdfast.cli.dataset import dataset
 from holdfast.cli.demo.command import demo
 from holdfast.cli.lab import lab
@@ -47,6 +48,7 @@ app.command()(demo)
 app.command()(sim)
 app.add_typer(lab, name="lab")
 app.add_typer(dataset, name="dataset")
+app.add_typer(channel, name="channel")
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from holdfast.config import Checked, Reader, duration, load, loads, named, text, whole
 from holdfast.contract.model import TopicFilter
 from holdfast.errors import ConfigError, Problem
-from holdfast.mqtt.channels import NAME
+from holdfast.mqtt.channels import NAME, PARAMETER_TYPES, PARAMETERS_MAX
 from holdfast.pipeline.datasets.types import KEY_TYPES, is_key_type, parse_type
 from holdfast.units import S
 
@@ -152,6 +153,23 @@ class Channel(Checked, frozen=True, kw_only=True):
     time_limit_ns: Annotated[int, duration(1, "30s")] = named("time_limit", 30 * S)
     retention_ns: Annotated[int, duration(0, "1h")] = named("retention", 1 * HOUR)
 
+    def relations(self) -> Iterator[Problem]:
+        """What is wrong with the channel by itself; its datasets are checked with the pipeline."""
+        if bool(self.query) == bool(self.file):
+            found = "both query and file are there: leave one out" if self.query else "missing"
+            yield Problem("query", f'{found}; write the SQL here, or name its file, as in file = "near.sql"')
+        if len(self.parameters) > PARAMETERS_MAX:
+            yield Problem("parameters", f"{len(self.parameters)} of them; at most {PARAMETERS_MAX} would do")
+        for column, kind in self.parameters.items():
+            if kind not in PARAMETER_TYPES:
+                near = get_close_matches(kind, PARAMETER_TYPES, n=1)
+                would_do = f"did you mean {near[0]}?" if near else f"use {', '.join(PARAMETER_TYPES)}"
+                yield Problem(f"parameters.{column}", f'"{kind}" is no type of a parameter; {would_do}')
+            if [each.lower() for each in ("subscription", *self.parameters)].count(column.lower()) > 1:
+                yield Problem(f"parameters.{column}", "there is a column of that name already: rename it")
+        for each in sorted({each for each in self.new if self.new.count(each) > 1}):
+            yield Problem("new", f'"{each}" is there twice')
+
 
 class Spark(Checked, frozen=True, kw_only=True):
     master: Annotated[str, text(400, "local[*]")] = "local[*]"
@@ -172,6 +190,7 @@ class Pipeline(Checked, frozen=True, kw_only=True):
         yield from _twice("dataset", self.datasets)
         yield from _twice("channel", self.channels)
         yield from self._dataset_problems()
+        yield from self._channel_problems()
 
     def _dataset_problems(self) -> Iterator[Problem]:
         feeds = [feed.name for feed in self.feeds]
@@ -183,6 +202,20 @@ class Pipeline(Checked, frozen=True, kw_only=True):
             if dataset.kind != "external" and dataset.feed not in feeds:
                 there = f"declared are {', '.join(feeds)}" if feeds else "declare it with [[feed]]"
                 yield Problem(f"{at}.feed", f'"{dataset.feed}" is no feed; {there} (in "{dataset.name}")')
+
+    def _channel_problems(self) -> Iterator[Problem]:
+        kinds = {dataset.name: dataset.kind for dataset in self.datasets}
+        for number, channel in enumerate(self.channels):
+            for new in channel.new:
+                if kinds.get(new) == "external":
+                    text = f'"{new}" is external: nothing of it is ever new; the query reads it by its name'
+                elif new not in kinds:
+                    near = get_close_matches(new, kinds, n=1)
+                    declared = f"declared are {', '.join(kinds)}" if kinds else "declare it with [[dataset]]"
+                    text = f'"{new}" is no dataset; {f"did you mean {near[0]}?" if near else declared}'
+                else:
+                    continue
+                yield Problem(f"channel[{number}].new", f'{text} (in "{channel.name}")')
 
 
 def _twice(what: str, declared: tuple[Any, ...]) -> Iterator[Problem]:

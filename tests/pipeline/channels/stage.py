@@ -60,9 +60,7 @@ class Stage:
         self.datasets = Datasets(spark(), self.declared, self.layout, self.manifest, folder)
         self.results = Results(self.layout)
         self.told = Told()
-        self.channels = Channels(
-            spark(), self.declared, self.datasets, self.results, self.told, self.source
-        )
+        self.channels = Channels(spark(), self.declared, self.datasets, self.results, self.told, self.source)
 
     def close(self) -> None:
         self.channels.close()
@@ -79,7 +77,9 @@ class Stage:
         if not isinstance(given, pa.Table):
             given = pa.Table.from_pylist([dict(row) for row in given])
         size = given.num_rows
-        missing = {field.name: pa.nulls(size, field.type) for field in schema if field.name not in given.column_names}
+        missing = {
+            field.name: pa.nulls(size, field.type) for field in schema if field.name not in given.column_names
+        }
         missing[VERSION] = pa.array([version] * size, pa.int64())
         for column, values in missing.items():
             given = given.append_column(column, values)

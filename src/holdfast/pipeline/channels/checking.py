@@ -75,7 +75,8 @@ class Checker:
         unread = [name for name in query.channel.new if not mentioned(query.text, [f"new_{name}"])]
         for name in unread:
             yield Problem(
-                query.place(None), f"new names {name}, and the query never reads new_{name}: read it, or drop it"
+                query.place(None),
+                f"new names {name}, and the query never reads new_{name}: read it, or drop it",
             )
         self._declare(query)
         text = bare(query.text)

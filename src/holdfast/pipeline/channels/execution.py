@@ -16,11 +16,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.errors import Unavailable
 from holdfast.pipeline.channels.checking import SUBSCRIPTION, bare, mentioned, said_in_java, shortened
-from holdfast.pipeline.channels.frames import lift
+from holdfast.pipeline.channels.frames import NewRows, give_name
 from holdfast.pipeline.channels.near import register
 from holdfast.pipeline.channels.queries import Query
 from holdfast.units import S, format_duration
@@ -31,11 +31,19 @@ if TYPE_CHECKING:
 
     from holdfast.pipeline.datasets.views import Datasets
 
+Relations: TypeAlias = "Mapping[str, Callable[[], DataFrame]]"
+
 CANCEL_S = 0.5
-ROW = "row"
+# One text, so that it is analysed once. A query that gives nothing but subscriptions has empty rows.
+OPENING = (
+    f"SELECT {SUBSCRIPTION}, to_json(struct(* EXCEPT ({SUBSCRIPTION})), map('ignoreNullFields', 'false')) AS row "
+    "FROM (\n"
+)
+CLOSING = f"\n) AS found WHERE {SUBSCRIPTION} IS NOT NULL"
 SETTINGS = {
     # Plans of small inputs: what is decided again while a query runs costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
     # What is new fits here; larger than it, joins are by sorting or hashing in parts, as always.
     "spark.sql.autoBroadcastJoinThreshold": str(64 * 2**20),
     # Two rules that compute what makes rows (the cells around a place) twice more, to drop rows that have none.
@@ -130,44 +138,31 @@ def in_words(query: Query, watch: Watch) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         if watch.late.is_set():
-            raise Failed(name, f"it took longer than its time_limit of {format_duration(limit_ns)}") from error
+            raise Failed(
+                name, f"it took longer than its time_limit of {format_duration(limit_ns)}"
+            ) from error
         said = shortened(error) if isinstance(error, PySparkException) else said_in_java(error)
         raise Failed(name, said) from error
 
 
-def rows_of(frame: DataFrame) -> DataFrame:
-    """Subscription and row of JSON, from what a query gives."""
-    from pyspark.sql import functions as f
-
-    others = [f"`{name}`" for name in frame.columns if name.lower() != SUBSCRIPTION]
-    row = f.to_json(f.struct(*others), {"ignoreNullFields": "false"}) if others else f.lit("{}")
-    return frame.where(f.col(SUBSCRIPTION).isNotNull()).select(SUBSCRIPTION, row.alias(ROW))
-
-
 def views_of(
-    datasets: Datasets, query: Query, after: int, upto: int
+    datasets: Datasets, new: NewRows, query: Query, after: int, upto: int
 ) -> Iterator[tuple[str, Callable[[], DataFrame]]]:
     """What the names in a query mean, at one version of the datasets; what it does not name is not opened."""
     for name in mentioned(query.text, datasets.names):
         yield name, partial(datasets.frame, name, upto)
     for name in query.channel.new:
-        yield f"new_{name}", partial(datasets.new, name, after, upto)
+        yield f"new_{name}", partial(new.frame, name, after, upto)
 
 
 def planned(session: SparkSession, query: Query, views: Mapping[str, DataFrame]) -> DataFrame:
-    """The query with these relations, not run yet."""
+    """The query with these relations, as subscriptions and rows of JSON, not run yet."""
     for name, frame in views.items():
-        lift(session, frame).createOrReplaceTempView(name)
-    try:
-        return rows_of(session.sql(bare(query.text)))
-    finally:
-        for name in views:
-            session.catalog.dropTempView(name)
+        give_name(session, name, frame)
+    return session.sql(f"{OPENING}{bare(query.text)}{CLOSING}")
 
 
-def run(
-    session: SparkSession, query: Query, views: Mapping[str, Callable[[], DataFrame]], watch: Watch
-) -> pa.Table:
+def run(session: SparkSession, query: Query, views: Relations, watch: Watch) -> pa.Table:
     """What the query finds: `subscription` and `row`."""
     with in_words(query, watch), watch:
         return planned(session, query, {name: make() for name, make in views.items()}).toArrow()

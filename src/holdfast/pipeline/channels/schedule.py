@@ -12,7 +12,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from holdfast.units import MIN
@@ -39,13 +39,23 @@ class Schedule:
         self._entries: dict[str, Entry] = {}
         self._now_ns = 0
 
-    def declare(self, periods_ns: Mapping[str, int], now_ns: int) -> None:
-        """These are the channels from now on. One that stays as it was keeps its times and its count."""
+    def declare(
+        self,
+        periods_ns: Mapping[str, int],
+        now_ns: int,
+        *,
+        changed: Container[str] = (),
+        failures: Mapping[str, int] | None = None,
+    ) -> None:
+        """These are the channels from now on. One that stays as it was keeps its times and its count.
+
+        `failures` is how often those that are new have failed before, and makes them wait as if it was here.
+        """
         self._advance(now_ns)
         self._entries = {
             name: each
             for name, each in self._entries.items()
-            if periods_ns.get(name) == each.period_ns
+            if periods_ns.get(name) == each.period_ns and name not in changed
         }
         taken = {each.slot for each in self._entries.values()}
         free = (slot for slot in range(len(taken) + len(periods_ns)) if slot not in taken)
@@ -53,7 +63,10 @@ class Schedule:
             if name not in self._entries:
                 slot = next(free)
                 shift_ns = period_ns * (slot * SPREAD_PPM % 1_000_000) // 1_000_000
-                self._entries[name] = Entry(period_ns, slot, now_ns + shift_ns)
+                entry = Entry(period_ns, slot, now_ns + shift_ns, failures=(failures or {}).get(name, 0))
+                if entry.failures:
+                    entry.due_ns += self._pause(entry) * period_ns
+                self._entries[name] = entry
 
     def take(self, now_ns: int) -> list[str]:
         """The channels that are due and not running, longest due first. They count as running until `over`."""

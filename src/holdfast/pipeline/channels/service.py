@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.pipeline.channels.checking import SUBSCRIPTIONS, Checker
-from holdfast.pipeline.channels.execution import Sessions, Watch, run, views_of
+from holdfast.pipeline.channels.execution import Failed, Relations, Sessions, Watch, run, views_of
+from holdfast.pipeline.channels.frames import NewRows
 from holdfast.pipeline.channels.notifications import notifications
 from holdfast.pipeline.channels.queries import Query, read_queries
 from holdfast.pipeline.channels.schedule import Schedule
@@ -27,12 +28,15 @@ from holdfast.pipeline.results import Execution, Results
 from holdfast.units import S
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from holdfast.pipeline.datasets.views import Datasets
     from holdfast.pipeline.declared import Pipeline
 
 LOOK_NS_MAX = 60 * S
+# What was cancelled is given so long to end.
+STUCK_NS = 60 * S
 
 
 class Subscribed(Protocol):
@@ -86,8 +90,10 @@ class Channels:
         self._subscribers = subscribers
         self._source = source
         self._sessions = Sessions(spark)
+        self._new = NewRows(datasets)
         self._schedule = Schedule()
         self._channels: dict[str, _Channel] = {}
+        self._cancelled: list[tuple[str, Watch, int]] = []
         self._lock = threading.Lock()
 
     def check(self) -> None:
@@ -105,16 +111,14 @@ class Channels:
         made = {query.channel.name: _Channel(self._spark, query) for query in changed}
         for name in made:
             self._begin(name)
+        failures = {name: each.in_a_row for name in made if (each := self._results.failure(name))}
         with self._lock:
             gone = [each for name, each in self._channels.items() if queries.get(name) != each.query]
             kept = {name: each for name, each in self._channels.items() if queries.get(name) == each.query}
             channels = {**kept, **made}
             self._channels = {name: channels[name] for name in queries}
             periods_ns = {name: each.query.channel.period_ns for name, each in self._channels.items()}
-            self._schedule.declare(
-                {name: period_ns for name, period_ns in periods_ns.items() if name not in made}, time.time_ns()
-            )
-            self._schedule.declare(periods_ns, time.time_ns())
+            self._schedule.declare(periods_ns, time.time_ns(), changed=made, failures=failures)
         self._declared = declared
         for each in gone:
             each.subscriptions.close()
@@ -154,6 +158,9 @@ class Channels:
         try:
             execution = self._execute(channel, now_ns)
             failed = False
+        except Failed as error:
+            self._results.failed(name, now_ns, error.why)
+            raise
         finally:
             took_ns = time.monotonic_ns() - began_ns
             with self._lock:
@@ -161,6 +168,23 @@ class Channels:
             channel.tally.late_ns, channel.tally.took_ns = late_ns, took_ns
             channel.tally.failures += failed
         return execution
+
+    @property
+    def stuck(self) -> str | None:
+        """The channel whose cancelled execution still holds Spark, for longer than it is given to end.
+
+        Nothing but another session of Spark helps: what loops without asking cannot be stopped.
+        """
+        now_ns = time.monotonic_ns()
+        with self._lock:
+            cancelled = list(self._cancelled)
+        for name, watch, since_ns in cancelled:
+            if not watch.tasks():
+                with self._lock:
+                    self._cancelled.remove((name, watch, since_ns))
+            elif now_ns - since_ns > STUCK_NS:
+                return name
+        return None
 
     def _execute(self, channel: _Channel, now_ns: int) -> Execution | None:
         name, tally = channel.query.channel.name, channel.tally
@@ -173,11 +197,11 @@ class Channels:
         self._follow(channel)
         found = None
         if len(channel.subscriptions):
-            views = dict(views_of(self._datasets, channel.query, after, upto))
+            views = dict(views_of(self._datasets, self._new, channel.query, after, upto))
             watch = Watch(self._spark, channel.query, f"channel {name}, execution {number + 1}")
             with self._sessions.borrowed() as session:
                 views[SUBSCRIPTIONS] = channel.subscriptions.frame
-                rows = run(session, channel.query, views, watch)
+                rows = self._run(session, channel, views, watch)
             found = notifications(rows, name, number + 1, now_ns)
         elif not channel.query.channel.new:
             return None
@@ -193,6 +217,14 @@ class Channels:
         self._results.commit(execution, found)
         tally.executions += 1
         return execution
+
+    def _run(self, session: SparkSession, channel: _Channel, views: Relations, watch: Watch) -> pa.Table:
+        try:
+            return run(session, channel.query, views, watch)
+        finally:
+            if watch.late.is_set():
+                with self._lock:
+                    self._cancelled.append((channel.query.channel.name, watch, time.monotonic_ns()))
 
     def _is_new(self, channel: _Channel, after: int, upto: int) -> bool:
         """A channel without `new` always looks at everything."""
