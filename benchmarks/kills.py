@@ -24,8 +24,8 @@ from typing import Any
 from holdfast import Outgoing, connect
 from holdfast.client import Client
 from holdfast.errors import Unavailable
-
 from holdfast.lab.group import free_ports
+
 from .report import Outcome, Table, Verdict
 from .stage import Run
 
@@ -411,7 +411,7 @@ def kills(run: Run) -> Outcome:
         "holdfast", f"{found.publications:,}", by_name, f"{found.rows:,}", f"{found.distinct:,}",
         f"{found.told.counted:,}", f"{found.told.notifications:,}", f"{found.seconds:.0f}",
     )  # fmt: skip
-    columns = ("", "published", "killed", "rows", "distinct", "counted by subscriber", "notifications", "seconds")
+    columns = ("", "published", "killed", "rows", "distinct", "counted", "notifications", "seconds")
     verdict = Verdict(
         f"exactly once: {len(found.killed)} SIGKILLs during {found.publications:,} publications",
         "nothing lost, nothing twice, in the datasets and at our subscribers",
