@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -57,6 +57,10 @@ JAVA_MISSING = (
 )
 PYSPARK_MISSING = "this needs PySpark, which is not installed here: pip install 'holdfast[pipeline]'"
 
+NO_MASTER = "no Spark master answers at {}: start it, or say where it is (local[*] needs none)"
+# As the driver of Spark logs it.
+MASTER_GONE = "All masters are unresponsive"
+
 # For many small jobs: nothing is planned anew while it runs, and no thread of a collector takes a core.
 SERIAL = "-XX:+UseSerialGC"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -84,6 +88,7 @@ class _Running:
     """A session, the process of its JVM and the folder that both write to."""
 
     def __init__(self, settings: Mapping[str, str], inside: Path | None) -> None:
+        from py4j.protocol import Py4JError
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkRuntimeError
         from pyspark.java_gateway import launch_gateway
@@ -107,12 +112,13 @@ class _Running:
             context = SparkContext(gateway=gateway, conf=conf)
             context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)
             self.spark: SparkSession = SparkSession(context)
-        except (PySparkRuntimeError, OSError) as error:
+        except (PySparkRuntimeError, Py4JError, OSError) as error:
             said = self.log.read_text(errors="replace")[-LOG_CHARS_MAX:].strip()
             self.end()
-            raise Unavailable(
-                f"Spark did not start with master {settings['spark.master']}: {said}"
-            ) from error
+            master = settings["spark.master"]
+            if MASTER_GONE in said:
+                raise Unavailable(NO_MASTER.format(master)) from error
+            raise Unavailable(f"Spark did not start with master {master}: {said or error}") from error
 
     @property
     def log(self) -> Path:
@@ -123,11 +129,9 @@ class _Running:
         return self.process is not None and self.process.poll() is None
 
     def end(self, s_max: float = JVM_END_S_MAX) -> None:
-        if spark := getattr(self, "spark", None):
-            if self.alive:
-                spark.stop()
-            self.gateway.shutdown()
-            _forget_gateway()
+        if gateway := getattr(self, "gateway", None):
+            _end_context(getattr(self, "spark", None), self.alive)
+            gateway.shutdown()
         if self.process is not None:
             assert self.process.stdin is not None
             self.process.stdin.close()
@@ -335,9 +339,7 @@ def _await_executors(spark: SparkSession, master: str) -> None:
     # The driver is in this list too.
     while context.isStopped() or context.getExecutorMemoryStatus().size() < 2:
         if context.isStopped():
-            raise Unavailable(
-                f"no Spark master answers at {master}: start it, or say where it is (local[*] needs none)"
-            )
+            raise Unavailable(NO_MASTER.format(master))
         if time.monotonic() > end_s:
             raise Unavailable(
                 f"no worker of the Spark cluster {master} gave an executor within {EXECUTORS_S_MAX} s: start "
@@ -346,10 +348,19 @@ def _await_executors(spark: SparkSession, master: str) -> None:
         time.sleep(POLL_S)
 
 
-def _forget_gateway() -> None:
-    """PySpark keeps the last gateway for the next context, which would talk to a JVM that has ended."""
+def _end_context(spark: SparkSession | None, alive: bool) -> None:
+    """PySpark keeps its context and its gateway for the next session, which would talk to a dead JVM."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
+    context = SparkContext._active_spark_context
+    if alive:
+        with suppress(Py4JError, OSError):
+            if spark is not None:
+                spark.stop()
+            elif context is not None:
+                context.stop()
+    SparkContext._active_spark_context = None
     SparkContext._gateway = None
     SparkContext._jvm = None
 
