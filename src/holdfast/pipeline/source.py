@@ -182,10 +182,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self._upto: Offsets | None = None
+        self._opened: Feeds | None = None
+
+    def __reduce__(self) -> tuple[type[StreamReader], tuple[Reading]]:
+        """To the executors goes what the options say; what is open here stays."""
+        return StreamReader, (self.reading,)
 
     def _feeds(self) -> Feeds:
-        """Not kept: the reader goes to the executors too."""
-        return Feeds(self.reading)
+        if self._opened is None:
+            self._opened = Feeds(self.reading)
+        return self._opened
 
     def initialOffset(self) -> Offsets:
         feeds = self._feeds()

@@ -59,6 +59,10 @@ JAVA_MISSING = (
 )
 PYSPARK_MISSING = "this needs PySpark, which is not installed here: pip install 'holdfast[pipeline]'"
 
+NO_MASTER = "no Spark master answers at {}: start it, or say where it is (local[*] needs none)"
+# As the driver of Spark logs it.
+MASTER_GONE = "All masters are unresponsive"
+
 # For many small jobs: nothing is planned anew while it runs, and no thread of a collector takes a core.
 SERIAL = "-XX:+UseSerialGC"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -113,9 +117,10 @@ class _Running:
         except (PySparkException, Py4JError, OSError) as error:
             said = _complaint(self.log.read_text(errors="replace"))
             self.end()
-            raise Unavailable(
-                f"Spark did not start with master {settings['spark.master']}: {said}"
-            ) from error
+            master = settings["spark.master"]
+            if MASTER_GONE in said:
+                raise Unavailable(NO_MASTER.format(master)) from error
+            raise Unavailable(f"Spark did not start with master {master}: {said or error}") from error
 
     @property
     def log(self) -> Path:
@@ -360,9 +365,7 @@ def _await_executors(spark: SparkSession, master: str) -> None:
     # The driver is in this list too.
     while context.isStopped() or context.getExecutorMemoryStatus().size() < 2:
         if context.isStopped():
-            raise Unavailable(
-                f"no Spark master answers at {master}: start it, or say where it is (local[*] needs none)"
-            )
+            raise Unavailable(NO_MASTER.format(master))
         if time.monotonic() > end_s:
             raise Unavailable(
                 f"no worker of the Spark cluster {master} gave an executor within {EXECUTORS_S_MAX} s: start "
