@@ -12,7 +12,20 @@ from rich.console import Console
 
 from holdfast.errors import Unavailable
 
-from . import analysis, client, crash, failover, growth, latency, memory, paho, protection, suback, throughput
+from . import (
+    analysis,
+    client,
+    crash,
+    failover,
+    growth,
+    ingesting,
+    latency,
+    memory,
+    paho,
+    protection,
+    suback,
+    throughput,
+)
 from .brokers import KINDS, NAMES, NotStarted, raise_file_limit
 from .load import Lost
 from .measure import TurnFailed
@@ -36,6 +49,7 @@ BENCHMARKS = {
     "suback": suback.suback,
     "paho": paho.paho,
     "analysis": analysis.analysis,
+    "ingesting": ingesting.ingesting,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"
