@@ -87,9 +87,7 @@ class Dataset(Checked, frozen=True, kw_only=True):
         """What is wrong with the dataset by itself; its feed is checked with the pipeline."""
         for column, kind in self.schema.items():
             if [each.lower() for each in self.schema].count(column.lower()) > 1:
-                yield Problem(
-                    f"schema.{column}", "SQL takes small and capital letters for equal: rename it"
-                )
+                yield Problem(f"schema.{column}", "SQL takes small and capital letters for equal: rename it")
             try:
                 parse_type(kind)
             except ValueError as error:
