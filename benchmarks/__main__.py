@@ -18,6 +18,7 @@ from . import (
     crash,
     failover,
     growth,
+    ingesting,
     kills,
     latency,
     memory,
@@ -56,6 +57,7 @@ BENCHMARKS = {
     "analysis": analysis.analysis,
     "reading": reading.reading,
     "kills": kills.kills,
+    "ingesting": ingesting.ingesting,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"

@@ -371,10 +371,10 @@ async def background(*works: Any) -> AsyncIterator[None]:
 
 
 async def serving(stand: Stand) -> None:
-    """Until recorder and pipeline say that they serve."""
+    """Until recorder and pipeline say that they do what they are for."""
     async with asyncio.timeout(SETTLE_S_MAX):
-        for part in (stand.recorder, stand.pipeline):
-            while "serving" not in (part.log.read_text() if part.log.exists() else ""):
+        for part, words in ((stand.recorder, "event=recording"), (stand.pipeline, "serving")):
+            while words not in (part.log.read_text() if part.log.exists() else ""):
                 await asyncio.sleep(0.1)
 
 

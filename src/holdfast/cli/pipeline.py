@@ -12,6 +12,7 @@ from holdfast.cli.pipeline_options import Brokers, Data
 from holdfast.errors import ConfigError, Problem
 
 COMMAND = "holdfast pipeline"
+SERVING = "session started"  # the event at which it does what it is for
 
 
 def pipeline(
@@ -49,6 +50,11 @@ def pipeline(
 
     instead = Instead(brokers=brokers, data=data, master=master)
 
+    def tell(event: str, details: dict[str, object]) -> None:
+        log_event(event, details)
+        if event == SERVING:
+            typer.echo("serving")
+
     def say(words: str) -> None:
         typer.echo(words, err=True)
 
@@ -68,6 +74,6 @@ def pipeline(
         ),
         instead=instead,
         metrics=addresses[0] if addresses else None,
-        tell=log_event,
+        tell=tell,
     )
     asyncio.run(process.run())
