@@ -32,12 +32,12 @@ class Wanted(Checked, frozen=True, kw_only=True):
 
 
 class Beside:
-    """`drawn` is called when there is something new to see."""
+    """`told` is called when there is something new to see, with the words for it."""
 
-    def __init__(self, folder: Path, drawn: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, told: Callable[[str], None]) -> None:
         self.wanted = load(folder / FILE, Wanted)
         self._folder = folder
-        self._drawn = drawn
+        self._told_to = told
         self._words = STARTING
         self._told = 0
         self._last = ""
@@ -96,7 +96,7 @@ class Beside:
 
     def _say(self, words: str) -> None:
         self._words = words
-        self._drawn()
+        self._told_to(f"{words} {self._last}".strip())
 
     def lines(self) -> Iterator[Text]:
         yield Text(f"Channels: {self._words}", no_wrap=True, overflow="ellipsis")

@@ -67,7 +67,7 @@ class Stage:
         self._book = book
         self._contracts = contracts
         self._listen = listen
-        self._beside = Beside(beside, self._draw) if beside is not None else None
+        self._beside = Beside(beside, self._hear_channels) if beside is not None else None
         self._console = Console()
         if not self._console.is_terminal:
             self._console = Console(width=PIPE_COLUMNS)
@@ -327,6 +327,11 @@ class Stage:
         if self._story.over > self._told_failovers:
             self._told_failovers = self._story.over
             self._say(failover_words(self._story))
+
+    def _hear_channels(self, text: str) -> None:
+        if not self._console.is_terminal:
+            print(f"{time.monotonic() - self._started_s:.1f} s: channels: {text}", flush=True)
+        self._draw()
 
     def _say(self, text: str) -> None:
         self._news = text[0].upper() + text[1:]
