@@ -18,10 +18,14 @@ from . import (
     crash,
     failover,
     growth,
+    ingesting,
+    kills,
     latency,
     memory,
+    notifying,
     paho,
     protection,
+    reading,
     recording,
     suback,
     throughput,
@@ -49,7 +53,11 @@ BENCHMARKS = {
     "suback": suback.suback,
     "paho": paho.paho,
     "recording": recording.recording,
+    "notifying": notifying.notifying,
     "analysis": analysis.analysis,
+    "reading": reading.reading,
+    "kills": kills.kills,
+    "ingesting": ingesting.ingesting,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"

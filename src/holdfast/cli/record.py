@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.pipeline_options import Brokers, Data
 from holdfast.errors import ConfigError, Problem
 
 COMMAND = "holdfast record"
@@ -21,11 +22,8 @@ def record(
         list[str] | None,
         typer.Option("-t", "--topic", metavar="FILTER", help="What goes there; several may be given."),
     ] = None,
-    brokers: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT,...", help="The members of a group, or one broker of any make."),
-    ] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where everything is kept.")] = None,
+    brokers: Brokers = None,
+    data: Data = None,
     flight: Annotated[
         str | None,
         typer.Option(
@@ -47,22 +45,17 @@ def record(
 
     Exits with 0 after a signal, 1 if a feed cannot be recorded, 2 if the input is wrong.
     """
-    import msgspec
+    from holdfast.pipeline.declared import Feed, Instead, Pipeline, load_pipeline
 
-    from holdfast.pipeline.declared import Feed, Pipeline, load_pipeline
-
+    instead = Instead(brokers=brokers, data=data)
     if (pipeline is None) == (feed is None):
         raise ConfigError(COMMAND, [Problem("", "expected a pipeline file, or --feed NAME and --topic")])
     if pipeline is not None:
         if topics:
             raise ConfigError(COMMAND, [Problem("--topic", "the topics of a pipeline are in its file")])
-        declared = load_pipeline(pipeline)
+        declared = load_pipeline(pipeline, instead)
     else:
-        declared = Pipeline(feeds=(Feed(name=feed or "", topics=tuple(topics or ())),))
-    if brokers is not None:
-        declared = msgspec.structs.replace(declared, brokers=brokers)
-    if data is not None:
-        declared = msgspec.structs.replace(declared, data=str(data))
+        declared = instead.applied(Pipeline(feeds=(Feed(name=feed or "", topics=tuple(topics or ())),)))
     if not declared.feeds:
         raise ConfigError(str(pipeline), [Problem("feed", "found none; expected one or more [[feed]]")])
 

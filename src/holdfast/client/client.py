@@ -164,6 +164,7 @@ class Client:
         self._changed = asyncio.Event()
         self._error: HoldfastError | None = None
         self._ended = False
+        self._when_served: Callable[[], None] | None = None
         self._moves = 0
         self._durations_ns: deque[int] = deque(maxlen=FAILOVERS_MAX)
         self._moved_ns: int | None = None
@@ -430,6 +431,10 @@ class Client:
         self._driver.perform()
         await self._driver.closed()
 
+    def when_served(self, call: Callable[[], None]) -> None:
+        """Calls this whenever a broker begins to serve us again: what it was told before it may not know."""
+        self._when_served = call
+
     async def _begin(self) -> None:
         self._driver.perform()
         await self._connected
@@ -460,6 +465,8 @@ class Client:
                 if not self._connected.done():
                     self.session_present = event.session_present
                     self._connected.set_result(None)
+                elif self._when_served is not None:
+                    self._when_served()
             case Redirected():
                 self._moves += 1
                 self._durations_ns.append(event.ns)

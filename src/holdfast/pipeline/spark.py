@@ -22,7 +22,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +59,10 @@ JAVA_MISSING = (
 )
 PYSPARK_MISSING = "this needs PySpark, which is not installed here: pip install 'holdfast[pipeline]'"
 
+NO_MASTER = "no Spark master answers at {}: start it, or say where it is (local[*] needs none)"
+# As the driver of Spark logs it.
+MASTER_GONE = "All masters are unresponsive"
+
 # For many small jobs: nothing is planned anew while it runs, and no thread of a collector takes a core.
 SERIAL = "-XX:+UseSerialGC"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -84,8 +90,9 @@ class _Running:
     """A session, the process of its JVM and the folder that both write to."""
 
     def __init__(self, settings: Mapping[str, str], inside: Path | None) -> None:
+        from py4j.protocol import Py4JError
         from pyspark import SparkConf, SparkContext
-        from pyspark.errors import PySparkRuntimeError
+        from pyspark.errors import PySparkException
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
@@ -98,22 +105,22 @@ class _Running:
         for name, value in {**settings, **_places(self.folder)}.items():
             conf.set(name, value)
         try:
-            with self.log.open("wb") as log:
+            with self.log.open("wb") as log, _this_python():
                 gateway = launch_gateway(  # type: ignore[no-untyped-call]
                     conf, {"stdout": log, "stderr": log, "cwd": self.folder}
                 )
             self.process = gateway.proc
             self.gateway = gateway
             context = SparkContext(gateway=gateway, conf=conf)
-            # Python of the executors: PySpark asks the environment alone, and falls back on any python3.
             context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)
             self.spark: SparkSession = SparkSession(context)
-        except (PySparkRuntimeError, OSError) as error:
-            said = self.log.read_text(errors="replace")[-LOG_CHARS_MAX:].strip()
+        except (PySparkException, Py4JError, OSError) as error:
+            said = _complaint(self.log.read_text(errors="replace"))
             self.end()
-            raise Unavailable(
-                f"Spark did not start with master {settings['spark.master']}: {said}"
-            ) from error
+            master = settings["spark.master"]
+            if MASTER_GONE in said:
+                raise Unavailable(NO_MASTER.format(master)) from error
+            raise Unavailable(f"Spark did not start with master {master}: {said or error}") from error
 
     @property
     def log(self) -> Path:
@@ -124,11 +131,12 @@ class _Running:
         return self.process is not None and self.process.poll() is None
 
     def end(self, s_max: float = JVM_END_S_MAX) -> None:
-        if spark := getattr(self, "spark", None):
-            if self.alive:
-                spark.stop()
-            self.gateway.shutdown()
-            _forget_gateway()
+        """Bounded: a JVM that hangs is killed, and one that is dead is not asked."""
+        if gateway := getattr(self, "gateway", None):
+            if spark := getattr(self, "spark", None):
+                self._stop(spark, s_max)
+            gateway.shutdown()
+            _forget()
         if self.process is not None:
             assert self.process.stdin is not None
             self.process.stdin.close()
@@ -140,6 +148,21 @@ class _Running:
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.lock is not None:
             self.lock.close()
+
+    def _stop(self, spark: SparkSession, s_max: float) -> None:
+        from py4j.protocol import Py4JError
+
+        assert self.process is not None
+        if self.alive:
+            killing = threading.Timer(s_max, self.process.kill)
+            killing.start()
+            try:
+                with warnings.catch_warnings(action="ignore"):
+                    spark.stop()
+            except (Py4JError, OSError):
+                self.process.kill()
+            finally:
+                killing.cancel()
 
 
 _running: _Running | None = None
@@ -190,9 +213,6 @@ def session(
 
 def prepare(say: Say) -> None:
     """Makes what makes later starts on this machine quicker, if it is not there yet."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     place = archive.place()
     if archive.whole(place):
         return
@@ -203,20 +223,29 @@ def prepare(say: Say) -> None:
         with archive.making(place) as options:
             running = _Running({**SETTINGS, **local, JAVA_OPTIONS: f"{SERIAL} {options}"}, None)
             try:
-                _exercise(running.spark, running.folder)
+                with in_words("a first exercise"):
+                    _exercise(running.spark, running.folder)
             finally:
                 running.end(ARCHIVE_S_MAX)
-    except (OSError, Unavailable, PySparkException, Py4JError) as error:
+    except (OSError, Unavailable) as error:
         say(f"that did not work ({error}): starts stay slow, and nothing else changes")
         return
     done = "done" if archive.whole(place) else "this Java makes no class-data archives: starts stay slow"
     say(f"{done} ({time.monotonic() - begin_s:.0f} s)")
 
 
-def stop() -> None:
-    """Ends the session of this process, if there is one."""
+def alive() -> bool:
+    """Whether there is a session, and its JVM runs; whether that does anything is not asked."""
+    return _running is not None and _running.alive
+
+
+def stop(*, kill: bool = False) -> None:
+    """Ends the session of this process, if there is one; with `kill` without a word to its JVM."""
     global _running
     if _running is not None:
+        if kill and _running.process is not None:
+            _running.process.kill()
+            _running.process.wait()
         _running.end()
         _running = None
 
@@ -272,6 +301,19 @@ def _places(folder: Path) -> dict[str, str]:
     return {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
 
 
+@contextmanager
+def _this_python() -> Iterator[None]:
+    """For what Spark runs in Python it asks the environment alone, and falls back on any python3."""
+    if "PYSPARK_PYTHON" in os.environ:
+        yield
+        return
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_PYTHON"]
+
+
 def _sweep(folder: Path) -> IO[bytes]:
     """Takes the folder for this process, and removes what others that were killed left in it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -323,9 +365,7 @@ def _await_executors(spark: SparkSession, master: str) -> None:
     # The driver is in this list too.
     while context.isStopped() or context.getExecutorMemoryStatus().size() < 2:
         if context.isStopped():
-            raise Unavailable(
-                f"no Spark master answers at {master}: start it, or say where it is (local[*] needs none)"
-            )
+            raise Unavailable(NO_MASTER.format(master))
         if time.monotonic() > end_s:
             raise Unavailable(
                 f"no worker of the Spark cluster {master} gave an executor within {EXECUTORS_S_MAX} s: start "
@@ -334,10 +374,27 @@ def _await_executors(spark: SparkSession, master: str) -> None:
         time.sleep(POLL_S)
 
 
-def _forget_gateway() -> None:
-    """PySpark keeps the last gateway for the next context, which would talk to a JVM that has ended."""
-    from pyspark import SparkContext
+def _complaint(log: str) -> str:
+    """What a log of Spark says of a failure, its first error before the rest."""
+    tail = log[-LOG_CHARS_MAX:].strip()
+    first = next((line for line in log.splitlines() if " ERROR " in line), "")
+    return f"{first[:LOG_CHARS_MAX]}\n{tail}" if first else tail
 
+
+def _forget() -> None:
+    """What PySpark keeps of a session that did not end by itself, or never began: no other could start.
+
+    The last gateway, too, would be taken for the next context, and lead to a JVM that has ended.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context._jsc = None
+        context.stop()
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
     SparkContext._gateway = None
     SparkContext._jvm = None
 
