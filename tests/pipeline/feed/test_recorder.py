@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,9 @@ import pytest
 from holdfast import Outgoing, connect
 from holdfast.client import Client
 from holdfast.mqtt.packets import Properties
+from holdfast.pipeline.declared import Feed
 from holdfast.pipeline.feed.journal import FeedReader
+from holdfast.pipeline.feed.recording import Recording
 from holdfast.pipeline.layout import Layout
 from support.brokers import MOSQUITTO, BrokerProcess
 from support.groups import GroupProcesses
@@ -156,6 +159,36 @@ def test_a_clean_end_leaves_nothing_out_and_what_came_meanwhile_follows(
         asyncio.run(until(lambda: feed.head == 600, "the rest"))
         assert recorder.terminate() == 0
     assert [row["payload"] for row in rows(feed)] == [b"%d" % number for number in range(600)]
+
+
+def test_a_group_that_waits_for_the_disk_at_the_end_is_stored_before_it_is_acknowledged(
+    tmp_path: Path, feed: FeedReader, start_broker: StartBroker
+) -> None:
+    broker = start_broker(kind="holdfast")
+    declared = Feed(name="x", topics=("kept/#",))
+
+    async def record(disk: threading.Event, *, taken: int, publish: int) -> None:
+        recording = Recording(declared, feed.directory, f"127.0.0.1:{broker.port}", awaited=False)
+        running = asyncio.create_task(recording.run())
+        await until(lambda: (feed.directory / "topics.json").exists(), "the subscription")
+        recording._thread.submit(disk.wait, AWAIT_S_MAX)
+        async with await connect(f"127.0.0.1:{broker.port}") as client:
+            for number in range(publish):
+                await client.publish("kept/1", b"%d" % number, qos=1)
+        if publish:
+            await until(lambda: recording._committing is not None, "a commit that waits")
+        else:
+            await until(lambda: feed.head == taken, "the rest")
+        running.cancel()
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.1, disk.set)
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(record(threading.Event(), taken=0, publish=10))
+    free = threading.Event()
+    free.set()
+    asyncio.run(record(free, taken=10, publish=0))
+    assert [row["payload"] for row in rows(feed)] == [b"%d" % number for number in range(10)]
 
 
 def test_messages_of_every_form_are_recorded_and_retained_ones_once(

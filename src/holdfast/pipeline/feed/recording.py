@@ -50,6 +50,7 @@ SESSION_EXPIRY_S = 30 * 24 * 3600
 OUTAGE_S_MAX = 100 * 365 * 24 * 3600.0
 RETRY_S = 0.5
 TEND_S = 5.0
+TOPICS_NAME = "topics.json"
 # Retained messages are sent for a subscription that is new, not for one that a session still has.
 RETAINED_ONCE = 1
 
@@ -147,6 +148,8 @@ class Recording:
         self._order = Order(STREAMS_MAX)
         self._thread = ThreadPoolExecutor(1, f"feed {feed.name}")
         self._released = 0
+        self._committing: asyncio.Future[None] | None = None
+        self._unstored = False
         self._told_missing = 0
 
     async def run(self) -> None:
@@ -196,6 +199,7 @@ class Recording:
         """Records what one client gets, until it ends; what it took is committed even then."""
         work = (self._subscribe, self._commit_groups, self._until_ended, self._tend)
         self._released = 0
+        self._committing = None
         tasks = [asyncio.create_task(each(client)) for each in work]
         try:
             await asyncio.gather(*tasks)
@@ -226,11 +230,9 @@ class Recording:
 
     async def _subscribe(self, client: Client) -> None:
         """The session may know filters that are not wanted any more."""
-        known = self._directory / "topics.json"
         wanted = list(self.feed.topics)
-        if client.session_present and known.exists():
-            before = json.loads(known.read_text())
-            if left := [each for each in before if each not in wanted]:
+        if client.session_present:
+            if left := [each for each in self._subscribed_before() if each not in wanted]:
                 await client.unsubscribe(*left)
         elif self._store.writer.head:
             log_event("session is new", {"feed": self.feed.name, "at": client.address})
@@ -241,11 +243,25 @@ class Recording:
                 f"feed {self.feed.name}: the broker at {client.address} grants no QoS 1, and without it "
                 "what comes cannot be kept for sure"
             )
-        unfinished = known.with_suffix(".new")
-        unfinished.write_text(json.dumps(wanted))
-        unfinished.replace(known)
+        self._remember(wanted)
         details = {"feed": self.feed.name, "topics": ",".join(wanted), "at": client.address}
         log_event("recording", {**details, "from": self._store.writer.head})
+
+    def _subscribed_before(self) -> list[str]:
+        try:
+            found = json.loads((self._directory / TOPICS_NAME).read_bytes())
+        except (OSError, ValueError):
+            return []
+        return [str(each) for each in found] if isinstance(found, list) else []
+
+    def _remember(self, filters: list[str]) -> None:
+        """For the next start; a disk that is full is no reason not to record on."""
+        unfinished = self._directory / f"{TOPICS_NAME}.new"
+        try:
+            unfinished.write_text(json.dumps(filters))
+            unfinished.replace(self._directory / TOPICS_NAME)
+        except OSError as error:
+            log_event("topics not remembered", {"feed": self.feed.name, "why": str(error)})
 
     @staticmethod
     async def _until_ended(client: Client) -> None:
@@ -260,6 +276,8 @@ class Recording:
     async def _finish(self, client: Client) -> None:
         """What was taken is committed and acknowledged, if the disk takes it; the session stays."""
         try:
+            if self._committing is not None:
+                await self._committing
             await self._commit(client)
         except Stopped:
             left = client.poured - self._released
@@ -278,22 +296,24 @@ class Recording:
                     async with asyncio.timeout(GROUP_S):
                         await self._some.wait()
             self._some.clear()
-            commit = asyncio.ensure_future(self._commit(client))
-            try:
-                await asyncio.shield(commit)
-            except asyncio.CancelledError:
-                with contextlib.suppress(Stopped):
-                    await commit
-                raise
+            # Whoever ends this task does not end the commit: `_finish` waits for it.
+            self._committing = asyncio.ensure_future(self._commit(client))
+            await asyncio.shield(self._committing)
 
     async def _commit(self, client: Client) -> None:
+        """What was collected is stored, and acknowledged then. After a group that was taken and not stored
+        nothing is acknowledged any more: to the brokers it would stand for that group too."""
+        if self._unstored:
+            raise Stopped
         count = client.poured
         collected = self._collector.take()
         # The thread has nothing to do now: what it has appended and what was collected is all that came.
         marks = take_marks(self._order) if self._store.writer.marks_due else None
         # There is room again while this group is written.
         client.release(self._released)
+        self._unstored = True
         await self._in_thread(self._store.store, collected, marks)
+        self._unstored = False
         client.release(count)
         self._released = count
 
