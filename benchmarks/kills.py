@@ -25,6 +25,7 @@ from holdfast import Outgoing, connect
 from holdfast.client import Client
 from holdfast.errors import Unavailable
 from holdfast.lab.group import free_ports
+from holdfast.lab.standalone import SparkCluster
 
 from .report import Outcome, Table, Verdict
 from .stage import Run
@@ -179,12 +180,12 @@ class Stand:
     brokers: dict[str, Part]
     recorder: Part
     pipeline: Part
-    workers: list[Part]
+    cluster: SparkCluster | None
     addresses: str
 
     @property
     def parts(self) -> list[Part]:
-        return [*self.brokers.values(), self.recorder, self.pipeline, *self.workers]
+        return [*self.brokers.values(), self.recorder, self.pipeline]
 
 
 def children(process: subprocess.Popen[bytes] | None, name: str) -> list[Any]:
@@ -206,15 +207,15 @@ def kill_jvm(stand: Stand) -> bool:
     return bool(found)
 
 
-def kill_worker(stand: Stand, number: int) -> bool:
-    if not stand.workers:
-        return False
-    worker = stand.workers[number % len(stand.workers)]
-    executors = children(worker.process, "java")
-    worker.kill()
+def kill_worker(cluster: SparkCluster) -> bool:
+    """The worker that is oldest, and its executors; another takes its place."""
+    number = next(number for number, each in enumerate(cluster.workers) if each.poll() is None)
+    executors = children(cluster.workers[number], "java")
+    cluster.kill_worker(number)
     for each in executors:
         with contextlib.suppress(Exception):
             each.kill()
+    cluster.add_worker()
     return True
 
 
@@ -235,10 +236,9 @@ async def killing(stand: Stand, client: Client, every_s: float, kills: int) -> l
         ("driver", lambda: stand.pipeline.kill() or True),
         ("broker", lambda: kill_broker(stand, client)),
         ("jvm", lambda: kill_jvm(stand)),
-        ("worker", lambda: kill_worker(stand, len(done))),
     ]
-    if not stand.workers:
-        turns.pop()
+    if (cluster := stand.cluster) is not None:
+        turns.append(("worker", lambda: kill_worker(cluster)))
     turn = 0
     while len(done) < kills:
         await asyncio.sleep(every_s)
@@ -295,13 +295,13 @@ def standing(folder: Path, workers: int) -> Iterator[Stand]:
         for name in ("a", "b")
     }  # fmt: skip
     with contextlib.ExitStack() as stack:
-        master, parts = stack.enter_context(cluster(folder, workers)) if workers else ("local[2]", [])
+        cluster = stack.enter_context(SparkCluster(workers)) if workers else None
         stand = Stand(
             folder,
             brokers,
             part("recorder", "record", *where),
-            part("pipeline", "pipeline", *where, "--master", master),
-            parts,
+            part("pipeline", "pipeline", *where, "--master", cluster.url if cluster else "local[2]"),
+            cluster,
             addresses,
         )
         try:
@@ -309,14 +309,8 @@ def standing(folder: Path, workers: int) -> Iterator[Stand]:
                 each.tend()
             yield stand
         finally:
-            for each in (stand.pipeline, stand.recorder, *brokers.values(), *parts):
+            for each in (stand.pipeline, stand.recorder, *brokers.values()):
                 each.stop()
-
-
-@contextlib.contextmanager
-def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[Part]]]:
-    """A standalone master, and workers that may be killed."""
-    raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -425,9 +425,7 @@ class Results:
                     "ON CONFLICT (name) DO UPDATE SET number = excluded.number, upto = excluded.upto",
                     values,
                 )
-                database.execute(
-                    "UPDATE failure SET in_a_row = 0 WHERE channel = ?", (execution.channel,)
-                )
+                database.execute("UPDATE failure SET in_a_row = 0 WHERE channel = ?", (execution.channel,))
                 row = tuple(getattr(execution, name) for name in COLUMNS.split(", "))
                 database.execute(f"INSERT INTO execution VALUES ({', '.join('?' * len(row))})", row)
             known.number, known.upto = execution.number, execution.upto
