@@ -125,6 +125,7 @@ class Checker:
             "AMBIGUOUS_REFERENCE": _ambiguous,
             "DATATYPE_MISMATCH": _wrong_type,
             "UNSUPPORTED_SQL_UDF_USAGE": _not_here,
+            "UNBOUND_SQL_PARAMETER": _unbound,
             "PARSE_SYNTAX_ERROR": lambda given: f"syntax error at {given['error']}{given['hint']}",
         }
         say = words.get(condition.partition(".")[0])
@@ -190,6 +191,11 @@ def _wrong_type(given: dict[str, str]) -> str:
     return f"{which} is of type {got}, and {expression} needs {wants}"
 
 
+def _unbound(given: dict[str, str]) -> str:
+    name = _plain(given["name"])
+    return f":{name} has no value: parameters are columns of `subscriptions s`, as in s.{name}"
+
+
 def _not_here(given: dict[str, str]) -> str:
     name = _plain(given["functionName"])
     return (
@@ -221,7 +227,10 @@ def _parameters(error: PySparkException) -> dict[str, str]:
 
 def shortened(error: PySparkException) -> str:
     """The first line of what Spark says, without its codes."""
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return _without_codes((str(error).strip().splitlines() or [type(error).__name__])[0])
+
+
+def _without_codes(said: str) -> str:
     said = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", said)
     said = re.sub(r"\s*(SQLSTATE: \w+|Please, refer to).*$", "", said)
     return said if len(said) <= SAID_CHARS_MAX else said[: SAID_CHARS_MAX - 1] + "…"
@@ -230,7 +239,7 @@ def shortened(error: PySparkException) -> str:
 def said_in_java(error: Py4JError) -> str:
     """What the exception itself says, where PySpark has no words for it."""
     said = next((line for line in str(error).splitlines() if line.startswith(": ")), type(error).__name__)
-    return re.sub(r"^: [\w.$]+: ", "", said)[:SAID_CHARS_MAX]
+    return _without_codes(re.sub(r"^: [\w.$]+: ", "", said))
 
 
 def _found_at(error: PySparkException) -> int | None:

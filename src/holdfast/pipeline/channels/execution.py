@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.errors import Unavailable
@@ -52,6 +53,9 @@ SETTINGS = {
         for rule in ("InferFiltersFromGenerate", "OptimizeGenerate")
     ),
 }
+
+
+_tries = count(1)
 
 
 class Failed(Unavailable):
@@ -93,7 +97,8 @@ class Watch:
     def __init__(self, spark: SparkSession, query: Query, group: str) -> None:
         self.late = threading.Event()
         self._context = spark.sparkContext
-        self._group = group
+        # A retry of an execution is told from what may still run of it.
+        self._group = f"{group}, {next(_tries)}"
         self._limit_ns = query.channel.time_limit_ns
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"time limit of {group}", daemon=True)

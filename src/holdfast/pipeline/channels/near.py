@@ -55,7 +55,9 @@ def _distance() -> str:
         "pow(sin(radians(lat2 - lat1) / 2D), 2D) + "
         "cos(radians(lat1)) * cos(radians(lat2)) * pow(sin(radians(lon2 - lon1) / 2D), 2D)"
     )
-    return f"{2 * EARTH_RADIUS_M}D * asin(sqrt(least(1D, {squared})))"
+    metres = f"{2 * EARTH_RADIUS_M}D * asin(sqrt(least(1D, {squared})))"
+    # `least` passes over a null.
+    return f"CASE WHEN lat1 + lon1 + lat2 + lon2 IS NOT NULL THEN {metres} END"
 
 
 def _cell() -> str:
