@@ -332,6 +332,7 @@ async def play(stand: Stand, publications: int, kills: int, rate: int) -> tuple[
     told = Told()
     lasts_s = publications / rate
     patient = {"outage_s_max": 600.0, "answer_s_max": 600.0, "connect_s_max": 60.0}
+    await said("listening", *stand.brokers.values())
     async with contextlib.AsyncExitStack() as stack:
         subscriber = await stack.enter_async_context(
             await connect(stand.addresses, client_id="told", session_expiry_s=600, **patient)
@@ -341,7 +342,8 @@ async def play(stand: Stand, publications: int, kills: int, rate: int) -> tuple[
         )
         await subscriber.subscribe(*(f"$channel/per_key/{key}" for key in range(KEYS)), qos=1)
         async with background(tending(stand), hearing(subscriber, told)):
-            await serving(stand)
+            await said("event=recording", stand.recorder)
+            await said("serving", stand.pipeline)
             killer = asyncio.create_task(killing(stand, subscriber, lasts_s / (kills + 1), kills))
             await publishing(publisher, publications, rate)
             killed = await killer
@@ -364,10 +366,10 @@ async def background(*works: Any) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def serving(stand: Stand) -> None:
-    """Until recorder and pipeline say that they do what they are for."""
+async def said(words: str, *parts: Part) -> None:
+    """Until each of them has said so."""
     async with asyncio.timeout(SETTLE_S_MAX):
-        for part, words in ((stand.recorder, "event=recording"), (stand.pipeline, "serving")):
+        for part in parts:
             while words not in (part.log.read_text() if part.log.exists() else ""):
                 await asyncio.sleep(0.1)
 
