@@ -231,6 +231,7 @@ def test_no_segment_goes_before_marks_say_what_it_held(tmp_path: Path) -> None:
     mark = pa.RecordBatch.from_pylist([{"topic": "t", "publisher": "p", "sequence": 7}], schema=MARK)
     writer.append_marks([mark])
     assert not writer.marks_due
+    assert writer.prune(0, later_ns) == 0, "marks that are not durable say nothing after a crash"
     writer.commit()
     assert writer.prune(0, later_ns) > 0
     writer.append(batch(range(2000, 2001)))

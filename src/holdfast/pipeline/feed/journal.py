@@ -80,13 +80,16 @@ class FeedWriter:
         self.consumers = Consumers(directory)
         self._journal = journal
         self._marked = marked
+        # Where the last marks begin, and the last that are durable.
         self._marks_number = 0
+        self._safe_marks_number = 0
         self._marks_bytes = 0
         self._since_marks_bytes = 0
         self._end = self._find_end()
         self._shown: Head | None = None
         self._firsts: dict[int, int] = {}
         self._find_marks()
+        self._safe_marks_number = self._marks_number
         self._durable = self._end
         self._show()
 
@@ -174,6 +177,7 @@ class FeedWriter:
         durable_number = self._journal.recover() if self.failed else self._journal.commit()
         assert durable_number == self._journal.next_number - 1
         self._durable = self._end
+        self._safe_marks_number = self._marks_number
         self._show()
         return self._durable
 
@@ -236,7 +240,7 @@ class FeedWriter:
         before = 0
         for segment, following in pairwise(self._journal.segments):
             end = self._first_offset(following)
-            if end is None or end > needed or following.first > self._marks_number:
+            if end is None or end > needed or following.first > self._safe_marks_number:
                 break
             if self._path(segment.first).stat().st_mtime_ns > now_ns - retention_ns:
                 break
