@@ -133,6 +133,27 @@ def test_a_publisher_faster_than_its_contract_waits_while_the_subscriber_moves()
     assert got == sent == 500
 
 
+def test_a_publisher_that_keeps_to_its_contract_does_not_wait_for_one_that_is_slow() -> None:
+    """With acknowledgements too: a subscriber that moves a little, as one that writes to a slow disk does, holds
+    it back for `slow_max` and no longer."""
+    bench = Bench(book(PROMISED, limits=LIMITS))
+    subscriber, publisher = bench.client("s"), bench.client("p")
+    subscriber.subscribe("#", qos=1)
+    subscriber.stop_reading()
+    for number in range(80):
+        publisher.publish(f"promised/{number}", b"0".ljust(20_000), qos=1, packet_id=number + 1)
+        bench.turn()
+    assert not publisher.connection.wants_bytes()
+    subscriber.reads = True
+    subscriber.connection.drained()
+    bench.turn()
+    subscriber.stop_reading()
+    assert len(subscriber.messages()) > 0
+    assert not publisher.connection.wants_bytes()
+    bench.pass_time(bench.broker.limits.slow_max_ns)
+    assert publisher.connection.wants_bytes()
+
+
 def test_publishers_go_on_when_the_subscriber_does() -> None:
     bench, subscriber, publisher = stalled(PROMISED)
     publish(bench, publisher, "promised/1", 80)

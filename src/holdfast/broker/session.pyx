@@ -264,7 +264,7 @@ cdef class Session:
         if m.source == NULL:
             return
         cdef Link source = <Link>m.source
-        cdef bint patient = (qos and m.qos) or m.flags & EARLY
+        cdef bint patient = (qos and m.qos and not m.flags & FINITE) or m.flags & EARLY
         if source is self.link or source.closing:
             return
         if self.holding is None:
