@@ -6,8 +6,8 @@ SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
 .PHONY: run test install build lint bench lab soak sim fuzz fuzz-build sanitize clean
 
-run: install
-	@$(BIN)/holdfast demo
+run: install .venv/.pipeline tools-pipeline
+	@$(BIN)/holdfast demo --with examples/emergencies
 
 test: build tools-test
 	@$(BIN)/ruff check .
@@ -50,21 +50,27 @@ tools-test:
 	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[bench]'
 	@touch $@
 
+.venv/.pipeline: .venv/.installed
+	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[pipeline]'
+	@touch $@
+
 .venv/.lab: .venv/.installed
 	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[lab]'
 	@touch $@
 
-.PHONY: tools-bench tools-lab
+.PHONY: tools-bench tools-lab tools-pipeline
+tools-pipeline:
+	@tools/need java=default-jre-headless
+
 tools-bench:
 	@tools/need mosquitto=mosquitto nats-server=nats-server
 
-tools-lab: tools-bench
-	@tools/need java=default-jre-headless
+tools-lab: tools-bench tools-pipeline
 
 # Everything that the experiments and their analysis need: Spark, the other brokers, the figures.
 lab: install .venv/.lab tools-lab
 
-bench: install .venv/.bench .venv/.lab tools-bench tools-lab
+bench: install .venv/.bench .venv/.lab .venv/.pipeline tools-lab
 	@$(BIN)/python -m benchmarks
 
 soak: install

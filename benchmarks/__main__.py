@@ -18,11 +18,15 @@ from . import (
     crash,
     failover,
     growth,
+    ingesting,
+    kills,
     latency,
     memory,
+    notifying,
     paho,
     protection,
     reading,
+    recording,
     suback,
     throughput,
 )
@@ -48,8 +52,12 @@ BENCHMARKS = {
     "protection": protection.protection,
     "suback": suback.suback,
     "paho": paho.paho,
+    "recording": recording.recording,
+    "notifying": notifying.notifying,
     "analysis": analysis.analysis,
     "reading": reading.reading,
+    "kills": kills.kills,
+    "ingesting": ingesting.ingesting,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"

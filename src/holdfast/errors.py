@@ -8,7 +8,8 @@ HoldfastError
 └── Unavailable    nobody's: something outside (a port, a peer, a tool) is not there; says what would do
     ├── journal.Corrupt      a journal file is damaged where it was safe; names the file and the offset
     ├── journal.NotAccepted  the journal took nothing: it is full, behind, failed or closed
-    └── results.Damaged      what a channel found cannot be read any more; names the file
+    ├── results.Damaged      what a channel found cannot be read any more; names the file
+    └── datasets.ManifestDamaged  which files datasets have is not known any more; says what to restore
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ def stream(
     arrived: dict[str, list[Arrived]],
     loss_tolerance: int | None,
     window: int = 1024,
+    gaps: bool = False,
 ) -> Report:
     verdict = Verdict(deadline_ns=10, loss_tolerance=loss_tolerance, window=window)
     for topic, messages in (published or {}).items():
@@ -46,7 +47,7 @@ def stream(
             verdict.published(topic, message.seq, message.created_ns)
     for topic, messages_in in arrived.items():
         for each in messages_in:
-            verdict.arrived(topic, each.seq, each.created_ns, each.arrived_ns)
+            verdict.arrived(topic, each.seq, each.created_ns, each.arrived_ns, gaps=gaps)
     return verdict.report()
 
 
@@ -121,6 +122,15 @@ def test_streaming_equals_the_exact_judge_when_it_knows_what_was_published(
     published = {topic: sent(*range(last + 1)) for topic in ("a", "b", "c", "d")}
     exact = judge(published, arrived, deadline_ns=10, loss_tolerance=loss_tolerance)
     check_same(stream(published, arrived, loss_tolerance), exact)
+
+
+@given(arrivals, tolerances)
+def test_a_publisher_that_leaves_gaps_loses_nothing_that_shows(
+    arrived: dict[str, list[Arrived]], loss_tolerance: int | None
+) -> None:
+    published = {topic: sent(*{each.seq for each in messages}) for topic, messages in arrived.items()}
+    exact = judge(published, arrived, deadline_ns=10, loss_tolerance=loss_tolerance)
+    check_same(stream(None, arrived, loss_tolerance, gaps=True), exact)
 
 
 def check_same(streamed: Report, exact: Report) -> None:

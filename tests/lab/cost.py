@@ -62,7 +62,7 @@ def main(topics: int) -> None:
 
         print(f"publish, N = {retention}: {least_ns(publish, topics):.0f} ns a message")
     inbox, answers = Inbox(1, 10 * topics), Answers()
-    inbox.sink = Received()
+    inbox.pour(Received(), None)
 
     def receive() -> None:
         random.shuffle(data)

@@ -65,7 +65,7 @@ def test_poured_rows_are_those_of_a_list_and_duplicates_are_told(
     arrivals: list[tuple[int, int, int, int, bool]], block_rows: int, taken_early: int
 ) -> None:
     received, inbox, acks = Received(block_rows), Inbox(4, 1000), Acks()
-    inbox.sink = received
+    inbox.pour(received, None)
     model, newest, rows = [], {}, []
     for number, (topic, sequence, created_ns, arrived_ns, qos) in enumerate(arrivals, start=1):
         payload = topic.to_bytes(4, "big") + b"rest"

@@ -13,6 +13,7 @@ from holdfast.mqtt.conventions import (
     find_stamp,
     format_stamp,
     format_view,
+    leaves_gaps,
     parse_stamp,
     parse_view,
     publisher_name,
@@ -31,6 +32,12 @@ def test_round_trip(created_ns: int, sequence: int, client_id: str) -> None:
 def test_a_publisher_that_starts_anew_is_another() -> None:
     assert publisher_name("plc/7", "a") == "plc_7.a"
     assert publisher_name("plc/7", "a") != publisher_name("plc/7", "b")
+
+
+@given(st.text(max_size=80))
+def test_no_client_is_taken_for_a_publisher_that_leaves_gaps(client_id: str) -> None:
+    assert not leaves_gaps(publisher_name(client_id, "0a1b"))
+    assert not leaves_gaps(publisher_name("~" + client_id, "0a1b"))
 
 
 @pytest.mark.parametrize(

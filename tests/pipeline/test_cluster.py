@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Unavailable
+from holdfast.lab.standalone import SETTINGS, SparkCluster
 from holdfast.pipeline import spark as starting
 from pipeline.feeds import payload_of, record, topic_of
 from support.brokers import free_port, wait_until
-from support.spark_cluster import SETTINGS, SparkCluster
 
 BATCH = 2000
 RECORDS = 160_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.broker.bench import MS, WALL_NS, book, contract
@@ -152,14 +153,21 @@ class Group:
         return found
 
     def client(
-        self, client_id: str, member: str | None = None, warm: bool = False, **options: object
+        self,
+        client_id: str,
+        member: str | None = None,
+        warm: bool = False,
+        *,
+        user: Iterable[tuple[str, str]] = (),
+        expiry_s: int = 300,
+        **options: object,
     ) -> Client:
         name = member or self.primary.name
         connection = self.members[name].open(None, self.now_ns)
         assert connection is not None
         client = Client(self, name, connection)
         self.clients[connection] = client
-        properties = Properties(session_expiry=300, user=[(VIEW_PROPERTY, "0")])
+        properties = Properties(session_expiry=expiry_s, user=[(VIEW_PROPERTY, "0"), *user])
         if warm:
             properties.user.append((WARM_PROPERTY, "1"))
         client.say(Connect(client_id=client_id, clean_start=False, properties=properties, **options))

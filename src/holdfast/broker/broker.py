@@ -16,6 +16,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 
+from holdfast.broker.channels import Channels
 from holdfast.broker.clients import KEEP_ALIVE_GRACE, Clients
 from holdfast.broker.connection import Connection
 from holdfast.broker.contracts import ContractIndex
@@ -83,6 +84,7 @@ class Broker:
         self.watched_sessions: Watchlist[Session] = Watchlist()
         self.clients = Clients(self)
         self.subscribing = Subscribing(self)
+        self.channels = Channels(self)
         self.system_topics = SystemTopics(self, now_ns)
         self._draining = False
         self._held_before = False
@@ -149,13 +151,14 @@ class Broker:
         self.hear(now_ns)
         self._look_around(now_ns)
         replaying = self.subscribing.replay(REPLAYED_PER_TURN)
+        telling = self.channels.turn(now_ns)
         if core.known_again:
             core.acknowledge_repeated()
         if core.board.held:
             self._release_held(now_ns)
         if core.board.overloaded:
             self._relieve(now_ns)
-        return bool(core.jobs_waiting or core.control or replaying)
+        return bool(core.jobs_waiting or core.control or replaying or telling)
 
     def deliver(self, now_ns: int, wall_ns: int) -> bool:
         """Messages alone: a slice of those that wait; says whether more do."""
@@ -283,6 +286,7 @@ class Broker:
             self.watched_sessions.next_ns,
             self.core.later_ns,
             self.core.board.discards_ns,
+            self.channels.due_ns,
         )
         return min((time for time in times if time is not None), default=None)
 

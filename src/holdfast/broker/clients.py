@@ -17,7 +17,7 @@ from holdfast.broker.connection import Connection
 from holdfast.broker.session import Session
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import encode
-from holdfast.mqtt.conventions import VIEW_PROPERTY
+from holdfast.mqtt.conventions import RESERVED_TOPICS, SERVES_CHANNELS, SERVES_PROPERTY, VIEW_PROPERTY
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties, Publish, Will
 from holdfast.mqtt.reasons import Reason, connect_return
 from holdfast.units import S
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 NEVER_S = 0xFFFFFFFF
 WINDOW_DEFAULT = 65_535
-RESERVED_TOPICS = ("$SYS", "$share", "$channel")  # as in core.pyx
 KEEP_ALIVE_GRACE = 3, 2  # MQTT gives one and a half times the keep alive
 REASON_CHARS_MAX = 1000  # of a reason string: what it quotes from the peer may be as long as a packet
 CLIENT_ID_BYTES_ANSWERED_MAX = 60_000  # a longer client identifier gets no response information of its own
@@ -41,6 +40,7 @@ class ConnectionState(Struct):
     problem_info: bool
     will: Will | None
     knows_groups: bool = False  # is told of views
+    serves: bool = False  # serves channels
 
 
 class SessionState(Struct):
@@ -86,6 +86,7 @@ class Clients:
             return
         window = packet.properties.receive_max if packet.version == 5 else None
         session.attach(connection, window or WINDOW_DEFAULT)
+        self.broker.channels.attached(connection, session)
         self.broker.watch(connection, now_ns)
         self.broker.watched_sessions.forget(session)
 
@@ -134,6 +135,7 @@ class Clients:
             problem_info=packet.properties.request_problem_info is not False,
             will=packet.will,
             knows_groups=any(name == VIEW_PROPERTY for name, _ in packet.properties.user),
+            serves=(SERVES_PROPERTY, SERVES_CHANNELS) in packet.properties.user,
         )
 
     def admit(self, connection: Connection, packet: Connect, now_ns: int) -> None:
@@ -146,6 +148,7 @@ class Clients:
         self.broker.recorder.session(session)
         connection.allow_aliases(packet.properties.topic_alias_max or 0)
         session.attach(connection, packet.properties.receive_max or WINDOW_DEFAULT)
+        self.broker.channels.attached(connection, session)
         connection.admit(session)
         self.broker.watch(connection, now_ns)
         self.broker.watched_sessions.forget(session)
@@ -262,6 +265,7 @@ class Clients:
         if session is None:
             return
         session.detach()
+        self.broker.channels.detached(session)
         session.state.will = state.will
         if (state.session_expiry_s, state.will) != (session.state.expiry_s, session.state.last_will):
             session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
@@ -315,6 +319,7 @@ class Clients:
         session.state.ended = True
         self.broker.watched_sessions.forget(session)
         self.broker.subscribing.drop_all(session)
+        self.broker.channels.ended(session)
         self.broker.recorder.ended(session)
         session.clear()
         if self.sessions.get(session.client_id) is session:

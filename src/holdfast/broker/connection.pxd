@@ -29,6 +29,7 @@ cdef class Connection(Wire):
     cdef Topic** aliases_in     # pinned
     cdef uint32_t aliases_in_len
     # Kept here for the plain Python side and the driver, which alone use them.
+    cdef public bint serves     # its client serves channels
     cdef public object state
     cdef public int64_t watched
 

@@ -328,8 +328,14 @@ cdef class Connection(Wire):
             ack = self.owe(0x40 if draft.qos == 1 else 0x50, packet_id)
         if topic == NULL:
             reason = QUOTA_EXCEEDED
-        elif topic.size and topic.text[0] == 0x24 and not self.core.may_publish(topic):
+        elif topic.size and topic.text[0] == 0x24 and not self.core.may_publish(topic, self.serves):
             reason = NOT_AUTHORIZED
+        elif self.serves and self.core.hear(topic, &draft, self.session.client_id):
+            reason = 0
+            if draft.qos == 2:
+                self.session.receive(packet_id)
+            if ack >= 0:
+                self.settle(<uint32_t>ack, 0)
         else:
             reason = self.core.accept(topic, &draft, self, self.session.serial, ack)
             if draft.qos == 2 and reason == 0:

@@ -37,6 +37,7 @@ cdef class Core(Protection):
     cdef readonly TopicTable topics
     cdef readonly SubscriptionTree tree
     cdef readonly list known_again      # (topic, link, index): acknowledgements of what came again
+    cdef public list heard              # words of clients that serve channels, for plain Python
     cdef Ledger* ledger
     cdef readonly uint64_t number       # publications accepted so far
     cdef public object terms_for        # topic name -> Terms
@@ -59,7 +60,8 @@ cdef class Core(Protection):
 
     cdef bint sated(self) noexcept
     cdef uint8_t* scratch(self, size_t size) except NULL
-    cdef bint may_publish(self, Topic* topic) noexcept
+    cdef bint may_publish(self, Topic* topic, bint serves) noexcept
+    cdef bint hear(self, Topic* topic, Draft* draft, str client_id) noexcept
     cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept
     cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept
     cdef bint refresh(self, Topic* topic) noexcept

@@ -15,6 +15,7 @@ class Core(Protection):
     terms_for: Callable[[bytes], Terms]
     retained_names: Any
     retained_log: dict[bytes, None] | None
+    heard: list[tuple[str, bytes, bytes, int, bytes, int, int]]
     known_again: list[tuple[bytes, Link, int]]
     to_backup_ns: int
     failover_ns: int
@@ -57,5 +58,17 @@ class Core(Protection):
     def acknowledge_repeated(self) -> None: ...
     def number_from(self, number: int) -> None: ...
     def offer_retained(self, topic: bytes, subscription: Subscription, until: int) -> bool: ...
+    def give(
+        self,
+        subscription: Subscription,
+        topic: bytes,
+        payload: bytes,
+        *,
+        qos: int = 1,
+        retain: bool = False,
+        props: bytes = b"",
+        expiry_at: int = 0,
+        expiry_s: int = 0,
+    ) -> bool: ...
     def pump(self) -> None: ...
     def deliver(self, jobs_max: int) -> int: ...

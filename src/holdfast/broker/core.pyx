@@ -1,17 +1,19 @@
 """The message proxy, the job generator and the dispatcher: everything that happens to every message."""
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memset, strlen
+from libc.string cimport memcmp, memset
 
 from collections import deque
+
+from holdfast.mqtt.conventions import CHANNEL_TOPICS, RESERVED_TOPICS
 
 from holdfast.broker.jobs cimport Job, jobs_pop
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
-    AS_PUBLISHED, COPY_LATE, COPY_NEVER, COPY_SOON, DISPATCHED, EARLY, FINITE, HELD, JOURNALED, MATCHED,
+    AS_PUBLISHED, COPY_LATE, COPY_NEVER, COPY_SOON, DISPATCHED, EARLY, FINITE, GIVEN, HELD, JOURNALED, MATCHED,
     NO_LOCAL, OFFERED, OWED, RECOVERED, RETAIN, SHARED, TRACKED, Ledger, Message, Route, Topic,
     ledger_free, message_drop, message_hold, message_new, message_payload, message_props, topic_clear_routes,
 )
@@ -27,8 +29,13 @@ cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it shou
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
 cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
 cdef uint8_t QUOTA_EXCEEDED = 0x97
-cdef const char* RESERVED[3]
-RESERVED[:] = [b"$SYS", b"$share", b"$channel"]
+cdef tuple RESERVED = tuple(name.encode() for name in RESERVED_TOPICS)
+cdef bytes CHANNEL = CHANNEL_TOPICS.encode()
+
+
+cdef inline bint begins(Topic* topic, bytes prefix) noexcept:
+    return topic.size >= PyBytes_GET_SIZE(prefix) and (
+        memcmp(topic.text, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix)) == 0)
 
 
 cdef class Core(Protection):
@@ -55,6 +62,7 @@ cdef class Core(Protection):
         self.backup_bytes_max = limits.backup_bytes_max
         self.selective = True
         self.known_again = []
+        self.heard = []
 
     def __dealloc__(self) -> None:
         free(self._scratch)
@@ -145,6 +153,34 @@ cdef class Core(Protection):
                                    NULL if subscription.ids is None else <PyObject*>subscription.ids)
         return True
 
+    def give(self, Subscription subscription not None, bytes topic not None, bytes payload not None, *,
+             uint8_t qos=1, bint retain=False, bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0) -> bool:
+        """Sends a message to one subscription, whoever else has its topic. It counts as no publication: it is
+        not copied, and is gone if this broker is."""
+        cdef Topic* record = self.topic_at(<const uint8_t*>(<char*>topic), len(topic))
+        cdef Message* m
+        if record == NULL:
+            return False
+        m = message_new(self.ledger, record.text, record.size, <const uint8_t*>(<char*>props), len(props),
+                        <const uint8_t*>(<char*>payload), len(payload))
+        if m == NULL:
+            return False
+        record.pins += 1
+        self.number += 1
+        m.topic = record
+        m.minor = self.number
+        m.created_ns = self.wall_ns
+        m.qos = min(qos, <uint8_t>1)
+        m.flags = (RETAIN if retain else 0) | GIVEN | OFFERED | DISPATCHED
+        m.expiry_at = expiry_at
+        m.expires_ns = self.board.now_ns + expiry_s * SECOND_NS if expiry_at else 0
+        m.deadline_ns = self.board.now_ns + record.dispatch_ns
+        m.major = schedule_key(self.policy, <Terms>record.terms, m.deadline_ns, m.minor, 1)
+        subscription.session.offer(m, min(m.qos, subscription.qos), RETAIN if retain else 0,
+                                   NULL if subscription.ids is None else <PyObject*>subscription.ids)
+        message_drop(m)
+        return True
+
     def pump(self) -> None:
         """Moves on the sessions whose sockets or windows opened."""
         cdef Session session
@@ -193,12 +229,28 @@ cdef class Core(Protection):
 
     # A topic, its contract and its subscribers
 
-    cdef bint may_publish(self, Topic* topic) noexcept:
-        """Topics under $SYS and the subscription prefixes are the broker's own."""
-        cdef int i
-        for i in range(3):
-            if topic.size >= strlen(RESERVED[i]) and memcmp(topic.text, RESERVED[i], strlen(RESERVED[i])) == 0:
-                return 0
+    cdef bint may_publish(self, Topic* topic, bint serves) noexcept:
+        """Topics under $SYS and the subscription prefixes are the broker's own; a client that serves channels
+        publishes under theirs."""
+        cdef bytes prefix
+        for prefix in RESERVED:
+            if begins(topic, prefix):
+                return serves and begins(topic, CHANNEL)
+        return 1
+
+    cdef bint hear(self, Topic* topic, Draft* draft, str client_id) noexcept:
+        """Whether this is a word of a client that serves channels to the broker itself; it is taken then."""
+        if not begins(topic, CHANNEL) or topic.size == len(CHANNEL) or topic.text[len(CHANNEL)] != 0x24:
+            return 0
+        self.heard.append((
+            client_id,
+            PyBytes_FromStringAndSize(<char*>topic.text, topic.size),
+            PyBytes_FromStringAndSize(<char*>draft.payload, draft.payload_size),
+            draft.qos,
+            PyBytes_FromStringAndSize(<char*>draft.props, draft.props_size),
+            draft.expiry_at,
+            draft.expiry_s if draft.expiry_at else 0,
+        ))
         return 1
 
     cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept:

@@ -28,6 +28,7 @@ cdef enum MessageFlag:
     DURABLE = 2048      # is still to reach the journal
     RECOVERED = 4096    # comes from a crashed primary: some subscribers may have it
     JOURNALED = 8192    # the journal must know when every subscriber has it
+    GIVEN = 16384       # is for one subscription alone: whoever takes over does not give it again
 
 
 cdef enum Copying:      # when the messages of a topic go to the backup

@@ -9,7 +9,7 @@ from holdfast.broker.copies cimport FLIGHT, RECEIVED, RELEASED, TAKEN, put_copy
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
-    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, HELD, JOURNALED, OWED, RETAIN, TRACKED, Message, Topic,
+    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, GIVEN, HELD, JOURNALED, OWED, RETAIN, TRACKED, Message, Topic,
     message_drop, message_hold, message_payload, message_props,
 )
 from holdfast.broker.session cimport AWAITS_PUBCOMP, AWAITS_PUBREC, LANES, PACKET_IDS, Flight, Session
@@ -123,12 +123,12 @@ cdef class Protection:
         for lane in range(LANES):
             for i in range(session.lanes[lane].len):
                 m = session.lanes[lane].jobs[i].message
-                if m.qos or m.flags & FINITE:
+                if (m.qos or m.flags & FINITE) and not m.flags & GIVEN:
                     self.copy(m)
         at = session.head
         while at != session.tail:
             flight = &session.flights[at & (session.flights_cap - 1)]
-            if flight.message != NULL:
+            if flight.message != NULL and not flight.message.flags & GIVEN:
                 self.copy(flight.message)
             if flight.stage >= AWAITS_PUBREC:
                 self.board.note(FLIGHT, session.serial, at % PACKET_IDS + 1, 0 if flight.message == NULL else flight.message.minor)

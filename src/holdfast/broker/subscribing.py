@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from holdfast.broker.channels import is_channel
 from holdfast.broker.clients import REASON_CHARS_MAX
 from holdfast.broker.connection import Connection
 from holdfast.broker.session import Session
@@ -22,7 +23,14 @@ from holdfast.broker.subscriptions import Subscription
 from holdfast.contract.admission import admit_requirement
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import encode
-from holdfast.mqtt.conventions import DEADLINE_PROPERTY, DEPTH_PROPERTY, LOSS_PROPERTY, LOSS_UNLIMITED
+from holdfast.mqtt.conventions import (
+    DEADLINE_PROPERTY,
+    DEPTH_PROPERTY,
+    LAST_MAX,
+    LAST_PROPERTY,
+    LOSS_PROPERTY,
+    LOSS_UNLIMITED,
+)
 from holdfast.mqtt.packets import Properties, Suback, Subscribe, Unsuback, Unsubscribe
 from holdfast.mqtt.packets import Subscription as Wanted
 from holdfast.mqtt.reasons import Reason
@@ -40,10 +48,14 @@ QUEUED_DURING_REPLAY_MAX = 100
 
 
 class Requirement(Struct, frozen=True):
-    """What a subscriber asks of the topics it subscribes to; None: whatever their contracts say."""
+    """What a subscriber asks of the topics it subscribes to; None: whatever their contracts say.
+
+    `last` is how many of the last results of a channel it wants.
+    """
 
     deadline_ns: int | None = None
     loss_tolerance: int | None = None
+    last: int = 0
 
 
 @dataclass(slots=True)
@@ -53,6 +65,12 @@ class Replay:
     subscription: Subscription
     names: Iterator[bytes]
     until: int
+
+
+def parse_last(value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 4 and 1 <= int(value) <= LAST_MAX):
+        raise ValueError(f"a number of last results is from 1 to {LAST_MAX}")
+    return int(value)
 
 
 def wants_retained(subscription: Subscription, fresh: bool) -> bool:
@@ -121,7 +139,10 @@ class Subscribing:
         answer = Suback(packet_id=packet.packet_id, reasons=reasons, properties=properties)
         if not connection.send(encode(answer, connection.version)):
             connection.send(encode(Suback(packet_id=packet.packet_id, reasons=reasons), connection.version))
+        last = self._requirement(packet.properties).last if made else 0
         for subscription, fresh in made:
+            if last:
+                self.broker.channels.want(subscription, last)
             if wants_retained(subscription, fresh):
                 names = self.broker.retained_names.matching(subscription.filter)
                 self._replays.append(Replay(subscription, names, self.broker.core.number))
@@ -135,9 +156,12 @@ class Subscribing:
             raise PeerError(
                 Reason.TOPIC_FILTER_INVALID, f"a filter has up to {broker.limits.topic_levels_max} levels"
             )
+        if is_channel(filter):
+            broker.channels.check(session, filter, group)
         if wanted.filter not in session.subscriptions:
             self._check_room(session)
         requirement = self._requirement(packet.properties)
+        broker.channels.check_last(requirement.last, filter, group)
         self._admit(filter.encode(), requirement)
         identifiers = packet.properties.subscription_ids
         return Subscription(
@@ -165,6 +189,7 @@ class Subscribing:
         if before is not None:
             subscription.since = before.since
         session.subscriptions[wanted] = subscription
+        self.broker.channels.entered(subscription, before is None)
         self.broker.core.tree.add(subscription)
         self.broker.core.topics.forget_routes(subscription.filter)
         return before is None
@@ -191,6 +216,7 @@ class Subscribing:
     def _requirement(self, properties: Properties) -> Requirement:
         deadline_ns: int | None = None
         loss: int | None = None
+        last = 0
         for name, value in properties.user:
             try:
                 if name == DEPTH_PROPERTY and value not in DEPTHS:
@@ -203,11 +229,13 @@ class Subscribing:
                     loss = int(value)
                     if not 0 <= loss < 2**31:
                         raise ValueError("a loss tolerance is a whole number of at least 0, or unlimited")
+                elif name == LAST_PROPERTY:
+                    last = parse_last(value)
             except ValueError as error:
                 raise PeerError(
                     Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"{name} = {value!r}: {error}"
                 ) from error
-        return Requirement(deadline_ns, loss)
+        return Requirement(deadline_ns, loss, last)
 
     def _depth(self, properties: Properties) -> int:
         """How many members of the group must know of it first; 0: as many as is usual."""
@@ -218,7 +246,7 @@ class Subscribing:
 
     def _admit(self, filter: bytes, requirement: Requirement) -> None:
         """Proves that what the subscriber asks can be kept for every contract its filter touches."""
-        if requirement == Requirement():
+        if requirement.deadline_ns is None and requirement.loss_tolerance is None:
             return
         index = self.broker.contracts
         for contract in index.touched_by(filter):
@@ -270,6 +298,7 @@ class Subscribing:
         if subscription is None:
             return False
         self.broker.recorder.unsubscribed(session, wanted)
+        self.broker.channels.left(subscription)
         self.broker.core.tree.remove(session, subscription.filter, subscription.group)
         self.broker.core.topics.forget_routes(subscription.filter)
         return True

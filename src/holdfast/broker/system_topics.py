@@ -50,6 +50,7 @@ class SystemTopics:
             "clients/connected": connected,
             "clients/total": len(broker.clients.sessions),
             "subscriptions/count": len(core.tree),
+            "channels/subscriptions/count": broker.channels.counts.distinct,
             "retained messages/count": core.retained_count,
             "messages/received": core.messages_received,
             "messages/sent": core.board.messages_sent,

@@ -11,10 +11,14 @@ import sys
 import typer
 
 from holdfast.cli.broker import broker
+from holdfast.cli.channel import channel
+from holdfast.cli.dataset import dataset
 from holdfast.cli.demo.command import demo
 from holdfast.cli.lab import lab
+from holdfast.cli.pipeline import pipeline
 from holdfast.cli.plan import plan
 from holdfast.cli.pub import pub
+from holdfast.cli.record import record
 from holdfast.cli.sim import sim
 from holdfast.cli.sub import sub
 from holdfast.errors import ConfigError, HoldfastError
@@ -38,9 +42,13 @@ app.command()(plan)
 app.command()(broker)
 app.command()(pub)
 app.command()(sub)
+app.command()(record)
+app.command()(pipeline)
 app.command()(demo)
 app.command()(sim)
 app.add_typer(lab, name="lab")
+app.add_typer(dataset, name="dataset")
+app.add_typer(channel, name="channel")
 
 
 def main() -> None:

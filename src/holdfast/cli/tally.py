@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.figures import NOTHING, loss_words, plain_table, short_duration
 from holdfast.contract.verdict import Report, Verdict
+from holdfast.mqtt.conventions import leaves_gaps
 from holdfast.units import DURATION_NS_MAX, format_duration, ms_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,13 @@ class TopicTally:
         self.messages += 1
         stamp = message.stamp
         if stamp is not None and not message.retain:
-            self._verdict.arrived(stamp.publisher, stamp.sequence, stamp.created_ns, message.arrived_ns)
+            self._verdict.arrived(
+                stamp.publisher,
+                stamp.sequence,
+                stamp.created_ns,
+                message.arrived_ns,
+                gaps=leaves_gaps(stamp.publisher),
+            )
 
     def report(self) -> Report:
         return self._verdict.report()

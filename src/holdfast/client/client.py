@@ -17,7 +17,7 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -36,6 +36,7 @@ from holdfast.endpoint import (
     Event,
     Lost,
     Message,
+    Order,
     Outgoing,
     Redirected,
     Sink,
@@ -89,13 +90,15 @@ async def connect(
     connect_s_max: float = CONNECT_S_MAX,
     answer_s_max: float = ANSWER_S_MAX,
     outage_s_max: float = OUTAGE_S_MAX,
+    prepare: Callable[[Client], None] | None = None,
 ) -> Client:
     """A connected client, for `async with await connect("host:port", "host:port"):`.
 
     The addresses are of the members of one group, or of brokers any of which will do; several may stand in
     one text, with commas between. Without `client_id` one is drawn. The session outlives its connections for
     a minute, and ends with `disconnect`; with `session_expiry_s` it outlives `disconnect` too. After
-    `outage_s_max` without a broker the client ends with Unavailable.
+    `outage_s_max` without a broker the client ends with Unavailable. `prepare` gets the client before the
+    first byte is read: a session that goes on may bring messages at once.
     """
     config = EndpointConfig(
         addresses=parse_addresses(addresses),
@@ -114,6 +117,8 @@ async def connect(
         outage_ns_max=int(outage_s_max * 1e9),
     )
     client = Client(config, connect_s_max=connect_s_max, answer_s_max=answer_s_max)
+    if prepare is not None:
+        prepare(client)
     try:
         async with asyncio.timeout(connect_s_max):
             await client._begin()
@@ -159,6 +164,7 @@ class Client:
         self._changed = asyncio.Event()
         self._error: HoldfastError | None = None
         self._ended = False
+        self._when_served: Callable[[], None] | None = None
         self._moves = 0
         self._durations_ns: deque[int] = deque(maxlen=FAILOVERS_MAX)
         self._moved_ns: int | None = None
@@ -383,10 +389,25 @@ class Client:
             except StopAsyncIteration:
                 return
 
-    def pour(self, sink: Sink) -> None:
+    def pour(self, sink: Sink, order: Order | None = None) -> None:
         """From now on ordinary messages go to the sink while they are read, duplicates too, and are
-        acknowledged at once; only the others are still to be taken."""
-        self._endpoint.pour(sink)
+        acknowledged at once; only the others are still to be taken. With a sink that holds, all go there,
+        and are acknowledged when they are released. `order` is how far every publisher and topic had come,
+        from whoever keeps that longer than a client."""
+        self._endpoint.pour(sink, order)
+
+    @property
+    def poured(self) -> int:
+        """How many messages the sink was given."""
+        return self._endpoint.poured
+
+    def release(self, count: int) -> None:
+        """The first so many messages of a sink that holds are taken: they are acknowledged, and if reading
+        had stopped and the sink has room, it goes on."""
+        self._endpoint.release(count)
+        self._driver.flush()
+        if self._driver.reading_paused:
+            self._driver.read_on()
 
     @property
     def unwritten_bytes(self) -> int:
@@ -409,6 +430,10 @@ class Client:
         self._endpoint.close(time.monotonic_ns(), reason)
         self._driver.perform()
         await self._driver.closed()
+
+    def when_served(self, call: Callable[[], None]) -> None:
+        """Calls this whenever a broker begins to serve us again: what it was told before it may not know."""
+        self._when_served = call
 
     async def _begin(self) -> None:
         self._driver.perform()
@@ -440,6 +465,8 @@ class Client:
                 if not self._connected.done():
                     self.session_present = event.session_present
                     self._connected.set_result(None)
+                elif self._when_served is not None:
+                    self._when_served()
             case Redirected():
                 self._moves += 1
                 self._durations_ns.append(event.ns)

@@ -1,6 +1,7 @@
 """Was the contract kept? Judged only from what was published and what arrived.
 
-- Sequence numbers of a topic rise by one from message to message.
+- Sequence numbers of a topic rise by one from message to message. A publisher that leaves gaps leaves numbers
+  out: to `Verdict` a number that does not arrive is no loss then; duplicates and overtaking are as ever.
 - A message is lost if it never arrives. A run is lost messages that follow each other in sequence; the
   contract is broken if one run is longer than its loss tolerance.
 - A message misses its deadline if its first arrival is later than creation + deadline. Late is not lost.
@@ -194,9 +195,11 @@ def _bucket_top(latency_ns: int) -> int:
 class _Topic:
     """The numbers from `base` on as bits of `mask`; everything before `base` is decided."""
 
-    __slots__ = ("base", "first", "longest", "lost", "mask", "run", "top")
+    __slots__ = ("arrived", "base", "first", "gaps", "longest", "lost", "mask", "run", "top")
 
-    def __init__(self, seq: int) -> None:
+    def __init__(self, seq: int, gaps: bool) -> None:
+        self.gaps = gaps
+        self.arrived = 0
         self.first = self.base = seq
         self.top = seq - 1
         self.mask = 0
@@ -265,8 +268,8 @@ class Verdict:
         self._published_last[topic] = seq if last is None else max(last, seq)
         self._reach_back(state, seq)
 
-    def arrived(self, topic: str, seq: int, created_ns: int, at_ns: int) -> None:
-        state = self._topic(topic, seq)
+    def arrived(self, topic: str, seq: int, created_ns: int, at_ns: int, *, gaps: bool = False) -> None:
+        state = self._topic(topic, seq, gaps)
         if state is None:
             self._untracked += 1
             return
@@ -283,6 +286,7 @@ class Verdict:
             self._duplicates += 1
             return
         state.mask |= bit
+        state.arrived += 1
         if seq > state.top:
             state.top = seq
         else:
@@ -296,6 +300,9 @@ class Verdict:
         published = lost = longest = 0
         worst = None
         for topic, state in self._topics.items():
+            if state.gaps:
+                published += state.arrived
+                continue
             last = max(state.top, self._published_last.get(topic, state.top) if final else state.top)
             topic_lost, topic_longest = state.outcome(last)
             published += last - state.first + 1
@@ -321,10 +328,10 @@ class Verdict:
             latency_max_ns=self.latencies.max_ns,
         )
 
-    def _topic(self, topic: str, seq: int) -> _Topic | None:
+    def _topic(self, topic: str, seq: int, gaps: bool = False) -> _Topic | None:
         state = self._topics.get(topic)
         if state is None and len(self._topics) < self.topics_max:
-            state = self._topics[topic] = _Topic(seq)
+            state = self._topics[topic] = _Topic(seq, gaps)
         return state
 
     def _reach_back(self, state: _Topic, seq: int) -> None:

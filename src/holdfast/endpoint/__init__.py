@@ -4,6 +4,7 @@ from holdfast.endpoint.config import Address, EndpointConfig
 from holdfast.endpoint.endpoint import Endpoint
 from holdfast.endpoint.events import Answered, Connected, Ended, Event, Lost, Redirected, Ticket, TurnedAway
 from holdfast.endpoint.messages import Message
+from holdfast.endpoint.order import Order
 from holdfast.endpoint.outgoing import Outgoing
 from holdfast.endpoint.retention import Batch
 from holdfast.endpoint.sink import Sink
@@ -19,6 +20,7 @@ __all__ = [
     "Event",
     "Lost",
     "Message",
+    "Order",
     "Outgoing",
     "Redirected",
     "Sink",

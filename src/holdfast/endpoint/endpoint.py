@@ -19,6 +19,7 @@ from holdfast.endpoint.failover import State
 from holdfast.endpoint.group import Group
 from holdfast.endpoint.inbox import Inbox
 from holdfast.endpoint.messages import Message
+from holdfast.endpoint.order import Order
 from holdfast.endpoint.outbox import Outbox
 from holdfast.endpoint.outgoing import Outgoing
 from holdfast.endpoint.protocol import Done, Incoming
@@ -179,9 +180,20 @@ class Endpoint:
         self._check_open()
         self._outbox.publish_batch(batch, wall_ns)
 
-    def pour(self, sink: Sink) -> None:
+    def pour(self, sink: Sink, order: Order | None = None) -> None:
         """From now on what a sink may have goes there instead of waiting to be taken."""
-        self._inbox.sink = sink
+        self._inbox.pour(sink, order)
+
+    @property
+    def poured(self) -> int:
+        """How many messages the sink was given."""
+        return self._inbox.poured
+
+    def release(self, count: int) -> None:
+        """The first so many messages of a sink that holds are acknowledged."""
+        self._inbox.release(count)
+        if self._stalled:
+            self._read_on()
 
     def subscribe(
         self,

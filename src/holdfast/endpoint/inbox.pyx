@@ -4,7 +4,7 @@ Laws:
 - each message of a publisher and topic is given out once, in order, with the gap before it
 - a message is acknowledged when it is taken; its duplicate is acknowledged no earlier
 - a retained copy is history: it is always given out, and says nothing about order
-- with a `sink`, what it may have goes there and is acknowledged at once; the rest waits as ever
+- with a `sink`, what it may have goes there and is acknowledged as the sink wants; the rest waits as ever
 - `scan` takes only what it fully understands: anything else is left to the codec, which says what is wrong
 """
 
@@ -69,9 +69,13 @@ cdef class Inbox:
     cdef Py_ssize_t queue_max
     # The stream of the stamp that was read last.
     cdef Stream found
-    cdef public Sink sink
+    cdef readonly Sink sink
+    # How many messages the sink was given.
+    cdef readonly int64_t poured
     # What the sink's messages leave behind: their PUBACKs, and one that is used for all.
     cdef Out acknowledgements
+    # What waits to be released: behind how many messages, whose it is, and PUBACKs or one identifier.
+    cdef object held
     cdef Message scratch
 
     def __init__(self, Py_ssize_t queue_max, int streams_max):
@@ -80,6 +84,7 @@ cdef class Inbox:
         self.append = self.queue.append
         self.popleft = self.queue.popleft
         self.queue_max = queue_max
+        self.held = deque()
         self.scratch = Message.__new__(Message)
 
     def __dealloc__(self):
@@ -90,11 +95,11 @@ cdef class Inbox:
 
     @property
     def full(self):
-        return len(self.queue) >= self.queue_max
+        return len(self.queue) >= self.queue_max or (self.sink is not None and self.sink.full)
 
     @property
     def drained(self):
-        return len(self.queue) <= self.queue_max // 2
+        return len(self.queue) <= self.queue_max // 2 and not (self.sink is not None and self.sink.full)
 
     def scan(self, bytes data not None, Py_ssize_t start, int64_t wall_ns, protocol, dict unacknowledged not None,
              set unreleased not None, Py_ssize_t unacknowledged_max, Py_ssize_t packet_bytes_max):
@@ -115,9 +120,14 @@ cdef class Inbox:
             if length < 0 or end - at - 1 - size < length or 1 + size + length > packet_bytes_max:
                 break
             behind = at + 1 + size + length
-            if self.sink is not None and self._pour(at[0], at + 1 + size, behind, wall_ns, unacknowledged, unreleased):
-                at = behind
-                continue
+            if self.sink is not None:
+                if self.sink.full:
+                    break
+                if self._pour(at[0], at + 1 + size, behind, wall_ns, unacknowledged, unreleased):
+                    at = behind
+                    continue
+                if self.sink.holds:
+                    break
             message = self._read(at[0], at + 1 + size, behind)
             if message is None:
                 break
@@ -139,9 +149,12 @@ cdef class Inbox:
             self.append(message)
             room -= 1
         if self.acknowledgements.len:
-            protocol.acknowledge_taken(
-                PyBytes_FromStringAndSize(<char*>self.acknowledgements.data, self.acknowledgements.len))
+            packets = PyBytes_FromStringAndSize(<char*>self.acknowledgements.data, self.acknowledgements.len)
             self.acknowledgements.len = 0
+            if self.sink.holds:
+                self.held.append((self.poured, protocol, packets))
+            else:
+                protocol.acknowledge_taken(packets)
         return at - base
 
     cdef bint _pour(self, int first, const uint8_t* at, const uint8_t* end, int64_t wall_ns, dict unacknowledged,
@@ -149,9 +162,10 @@ cdef class Inbox:
         """Gives the message in a body to the sink; says no if it is none for a sink."""
         cdef Topic topic
         cdef int packet_id = 0
-        cdef bint duplicate
+        cdef int64_t missed = 0
+        cdef bint holds = self.sink.holds
         cdef uint8_t* answer
-        if first & RETAIN:
+        if first & RETAIN and not holds:
             return False
         topic = self._read_topic(at, end)
         if topic is None:
@@ -164,10 +178,15 @@ cdef class Inbox:
             if packet_id == 0 or packet_id in unacknowledged or packet_id in unreleased:
                 return False
             at += 2
-        at = self._read_stamp(self.scratch, topic, at, end)
-        if at == NULL:
-            return False
-        duplicate = self.order.advance(self.found, self.scratch.number) == DUPLICATE
+        if at[0] == 0 and holds:
+            at += 1
+            self.scratch.author = None
+            self.scratch.created = self.scratch.number = -1
+        else:
+            at = self._read_stamp(self.scratch, topic, at, end)
+            if at == NULL:
+                return False
+            missed = self.order.advance(self.found, self.scratch.number)
         if packet_id:
             if not out_reserve(&self.acknowledgements, PUBACK_BYTES):
                 raise MemoryError
@@ -176,7 +195,9 @@ cdef class Inbox:
             answer[1] = 2
             write_u16(answer + 2, packet_id)
             self.acknowledgements.len += PUBACK_BYTES
-        self.sink.put(topic.name, at, end - at, self.scratch.created, self.scratch.number, wall_ns, duplicate)
+        self.poured += 1
+        self.sink.put(topic.name, at, end - at, self.scratch.author, self.scratch.created, self.scratch.number, wall_ns,
+                      missed)
         return True
 
     cdef Topic _read_topic(self, const uint8_t* at, const uint8_t* end):
@@ -258,9 +279,13 @@ cdef class Inbox:
         """Any message that the codec has read; `protocol` acknowledges it if its QoS asks for that."""
         cdef Message message
         cdef int64_t missed = 0
+        cdef bint holds = self.sink is not None and self.sink.holds
         stamp = find_stamp(packet.properties.user)
-        if stamp is not None and not packet.retain:
+        if stamp is not None and (holds or not packet.retain):
             missed = self.order.seen(stamp.publisher, packet.topic, stamp.sequence)
+        if holds:
+            self._hold(packet, protocol, wall_ns, stamp, missed)
+            return
         if missed == DUPLICATE and packet.qos == 0:
             return
         message = Message(
@@ -270,6 +295,34 @@ cdef class Inbox:
             message.packet_id = packet.packet_id
             message.ghost = missed == DUPLICATE
         self.append(message)
+
+    def _hold(self, packet, protocol, int64_t wall_ns, stamp, int64_t missed):
+        cdef bytes payload = packet.payload
+        cdef str publisher = None
+        cdef int64_t created_ns = -1
+        cdef int64_t sequence = -1
+        if stamp is not None:
+            publisher, created_ns, sequence = stamp.publisher, stamp.created_ns, stamp.sequence
+        self.poured += 1
+        self.sink.put(packet.topic, <const uint8_t*>PyBytes_AS_STRING(payload), len(payload), publisher, created_ns,
+                      sequence, wall_ns, missed)
+        if packet.qos:
+            self.held.append((self.poured, protocol, packet.packet_id))
+
+    def pour(self, Sink sink not None, Order order):
+        """From now on what the sink may have goes there; `order` is known from before, if it is given."""
+        self.sink = sink
+        if order is not None:
+            self.order = order
+
+    def release(self, int64_t count):
+        """The first so many messages that the sink was given are taken."""
+        while self.held and self.held[0][0] <= count:
+            _, protocol, what = self.held.popleft()
+            if type(what) is int:
+                protocol.acknowledge(what)
+            else:
+                protocol.acknowledge_taken(what)
 
     def take(self):
         """The next message, acknowledged; None if there is none."""

@@ -10,6 +10,7 @@ cdef class Stream:
     cdef bytes author_bytes
     cdef str author
     cdef int64_t newest
+    cdef bint gaps
 
 
 cdef class Topic:

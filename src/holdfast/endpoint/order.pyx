@@ -2,7 +2,8 @@
 
 Laws:
 - what is not newer than the newest seen of its stream is not given out
-- the gap before a message is exact: what is missing there was never given out and never will be
+- the gap before a message is exact: what is missing there was never given out and never will be; a publisher
+  that leaves gaps misses nothing
 - at most `streams_max` streams are remembered; when there are more, the topics known longest are forgotten
 """
 
@@ -12,6 +13,8 @@ from libc.string cimport memcmp
 
 from holdfast.mqtt.topics cimport topic_problem
 from holdfast.mqtt.wire cimport utf8_valid
+
+from holdfast.mqtt.conventions import leaves_gaps
 
 
 cdef class Stream:
@@ -77,6 +80,7 @@ cdef class Order:
         found.author_bytes = PyBytes_FromStringAndSize(<const char*>author, size)
         found.author = found.author_bytes.decode()
         found.newest = -1
+        found.gaps = leaves_gaps(found.author)
         self._forget()
         topic.streams[found.author_bytes] = found
         topic.latest = found
@@ -93,7 +97,7 @@ cdef class Order:
             self.duplicates += 1
             return DUPLICATE
         stream.newest = sequence
-        return sequence - newest - 1
+        return 0 if stream.gaps else sequence - newest - 1
 
     def _forget(self):
         cdef Topic oldest

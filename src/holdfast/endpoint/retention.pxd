@@ -37,6 +37,8 @@ cdef class Retention:
     cdef public int64_t unsent
     cdef uint64_t order
     cdef int topics_max
+    # When there are so many topics, those that remember nothing are forgotten.
+    cdef Py_ssize_t sweep_at
     cdef dict records
     cdef list declared
     cdef bytes tail            # "/publisher"
@@ -47,6 +49,7 @@ cdef class Retention:
     cdef int created_size
 
     cdef Record find(self, str topic)
+    cdef int sweep(self) except -1
     cdef int put(self, Record record, bytes payload, int qos, bint retain, int packet_id, int64_t created_ns,
                  bint stamp) except -1
     cdef uint64_t count(self, Record record, bytes packet, bint stamped, bint written) except 0

@@ -4,9 +4,11 @@ Laws:
 - the numbers of a topic rise by one with every stamped message, and never start again
 - a ring holds the last N stamped messages of its topic, N from the first declared filter that matches it
 - a message that leaves its ring without having been written to any broker is counted in `unsent`
+- a topic without a number, a message or anybody who holds it is forgotten when there are many of them
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -35,6 +37,7 @@ cdef enum:
     DIGITS_MAX = 20
     PACKET_HEAD_BYTES_MAX = 64 # header, packet identifier, property lengths and the numbers of a stamp
     VERSION = 5
+    SWEEP_MIN = 16_384
 
 
 cdef inline int write_digits(uint8_t* at, uint64_t value) noexcept nogil:
@@ -126,6 +129,7 @@ cdef class Retention:
         self.publisher = publisher
         self.tail = ("/" + publisher).encode()
         self.topics_max = topics_max
+        self.sweep_at = min(topics_max, SWEEP_MIN)
         self.records = {}
         self.declared = []
         self.created = -1
@@ -158,6 +162,8 @@ cdef class Retention:
             validate_topic(topic)
         except PeerError as error:
             raise ValueError(error.text) from None
+        if len(self.records) >= self.sweep_at:
+            self.sweep()
         if len(self.records) >= self.topics_max:
             raise Refused(Reason.QUOTA_EXCEEDED, f"this client has published to {self.topics_max} topics already")
         record = Record()
@@ -167,6 +173,17 @@ cdef class Retention:
         record.resize(self._retention_of(topic))
         self.records[topic] = record
         return record
+
+    cdef int sweep(self) except -1:
+        """Forgets topics of which nothing would be known if they came again."""
+        cdef Record record
+        for topic in list(self.records):
+            record = <Record>self.records[topic]
+            # Two hold it: the dictionary and this name.
+            if not (record.sequence or record.count or record.blocked) and (<PyObject*>record).ob_refcnt <= 2:
+                del self.records[topic]
+        self.sweep_at = min(self.topics_max, max(SWEEP_MIN, 2 * len(self.records)))
+        return 0
 
     def encoded(self, Record record not None, payload, int qos, bint retain, properties, int packet_id, created_ns):
         """The next message of a topic as bytes, stamped if `created_ns` is given; nothing changes yet."""

@@ -15,12 +15,13 @@ from holdfast.endpoint.outbox import Outbox
 from holdfast.endpoint.protocol import REFUSAL, Done
 from holdfast.endpoint.words import refusal
 from holdfast.errors import Refused
-from holdfast.mqtt.conventions import DEADLINE_PROPERTY, DEPTH_PROPERTY, LOSS_PROPERTY
+from holdfast.mqtt.conventions import DEADLINE_PROPERTY, DEPTH_PROPERTY, LAST_PROPERTY, LOSS_PROPERTY
 from holdfast.mqtt.packets import Properties, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 from holdfast.mqtt.topics import matches
 from holdfast.units import format_duration
 
 RETAIN_NEVER = 2
+ONLY_AT_FIRST = (DEPTH_PROPERTY, LAST_PROPERTY)  # not asked again with a renewal
 
 
 class Subscriptions:
@@ -97,7 +98,7 @@ class Subscriptions:
             groups.setdefault(id(properties), ([], properties))[0].append(again)
         for wanted, properties in groups.values():
             asked = copy.copy(properties)
-            asked.user = [pair for pair in properties.user if pair[0] != DEPTH_PROPERTY]
+            asked.user = [pair for pair in properties.user if pair[0] not in ONLY_AT_FIRST]
             self._ask(wanted, asked, None)
 
     def forget_renewals(self) -> None:

@@ -18,6 +18,7 @@ class Corrupt(Unavailable):
     def __init__(self, file: str, offset: int, text: str) -> None:
         self.file = file
         self.offset = offset
+        self.text = text
         super().__init__(
             f"{file} is damaged at byte {offset}: {text}. A crash does not explain this. "
             "Restore the file from a copy, or move the whole directory away to start with an empty journal."

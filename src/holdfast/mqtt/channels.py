@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
@@ -30,6 +30,7 @@ SHOWN_CHARS_MAX = 60
 BIGINT_MAX = 2**63
 
 Value: TypeAlias = str | int | float | bool
+T = TypeVar("T")
 
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _BIGINT = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -159,7 +160,7 @@ def format_catalog(channels: Iterable[Offered]) -> bytes:
 
 def parse_catalog(payload: bytes) -> dict[str, tuple[str, ...]]:
     """The parameters of each channel; ValueError if that is no catalog."""
-    channels = _catalogs.decode(payload)
+    channels = _read(_catalogs, payload)
     if len(channels) > CHANNELS_MAX:
         raise ValueError(f"a catalog has up to {CHANNELS_MAX} channels")
     for each in channels:
@@ -178,4 +179,11 @@ def format_told(told: Told) -> bytes:
 
 def parse_told(payload: bytes) -> Told:
     """ValueError if that is none."""
-    return _tellings.decode(payload)
+    return _read(_tellings, payload)
+
+
+def _read(decoder: msgspec.json.Decoder[T], payload: bytes) -> T:
+    try:
+        return decoder.decode(payload)
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None

@@ -10,15 +10,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec.structs import replace
+
 from holdfast.config import Checked, Reader, duration, load, loads, named, text, whole
-from holdfast.errors import Problem
-from holdfast.mqtt.channels import NAME
+from holdfast.contract.model import TopicFilter
+from holdfast.errors import ConfigError, Problem
+from holdfast.mqtt.channels import NAME, PARAMETER_TYPES, PARAMETERS_MAX
+from holdfast.pipeline.datasets.types import KEY_TYPES, is_key_type, parse_type
 from holdfast.units import S
 
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+FILE_SUFFIXES = (".csv", ".json", ".parquet")
+# Names of relations that queries have besides the datasets that are declared.
+RESERVED = ("quarantine", "subscriptions")
 HOUR = 3600 * S
 
 
@@ -54,9 +63,13 @@ class Feed(Checked, frozen=True, kw_only=True):
     """Topics whose messages are kept, for `retention` after every dataset has taken them."""
 
     name: Annotated[str, name("positions")]
-    topics: tuple[str, ...]
+    topics: tuple[TopicFilter, ...]
     retention_ns: Annotated[int, duration(0, "1h")] = named("retention", 1 * HOUR)
     bytes_max: Annotated[int, whole(2**20, 2**44, 2**34)] = 2**34
+
+    def relations(self) -> Iterator[Problem]:
+        if not self.topics:
+            yield Problem("topics", 'found none; expected topic filters, for example ["plant/#"]')
 
 
 class Dataset(Checked, frozen=True, kw_only=True):
@@ -76,7 +89,51 @@ class Dataset(Checked, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
     file: str = ""
-    retention_ns: Annotated[int | None, duration(1, "30d", infinite="unlimited")] = named("retention", None)
+    retention_ns: Annotated[int | None, duration(1, "720h", infinite="unlimited")] = named("retention", None)
+
+    def relations(self) -> Iterator[Problem]:
+        """What is wrong with the dataset by itself; its feed is checked with the pipeline."""
+        for column, kind in self.schema.items():
+            if [each.lower() for each in self.schema].count(column.lower()) > 1:
+                yield Problem(f"schema.{column}", "SQL takes small and capital letters for equal: rename it")
+            try:
+                parse_type(kind)
+            except ValueError as error:
+                yield Problem(f"schema.{column}", str(error))
+        external = self.kind == "external"
+        if self.format == "raw" and not external:
+            if self.schema:
+                yield Problem(
+                    "schema", 'with format = "raw" the only column is payload: leave the schema out'
+                )
+        elif not self.schema:
+            yield Problem("schema", 'missing; name the columns, as in { user = "string", lat = "double" }')
+        yield from self._file_problems() if external else self._feed_problems()
+
+    def _feed_problems(self) -> Iterator[Problem]:
+        if self.file:
+            yield Problem("file", 'only a dataset of kind = "external" has a file')
+        for field in ("required", "key"):
+            for column in getattr(self, field):
+                if column not in self.schema:
+                    yield Problem(field, f'"{column}" is no column of the schema')
+        if (self.kind == "keyed") != bool(self.key):
+            keyed = self.kind == "keyed"
+            text = 'missing; name what the last row is kept of, as in ["user"]' if keyed else "only for keyed"
+            yield Problem("key", text)
+        for column in self.key:
+            if self.schema.get(column, "") and not is_key_type(self.schema[column]):
+                yield Problem("key", f'"{column}" cannot be a key: use {", ".join(KEY_TYPES)}')
+
+    def _file_problems(self) -> Iterator[Problem]:
+        if Path(self.file).suffix not in FILE_SUFFIXES:
+            yield Problem(
+                "file", f'found "{self.file}"; expected a file that ends in {", ".join(FILE_SUFFIXES)}'
+            )
+        for field in ("feed", "key", "required", "retention_ns"):
+            if getattr(self, field):
+                name = field.removesuffix("_ns")
+                yield Problem(name, f'a dataset of kind = "external" has no {name}: leave it out')
 
 
 class Channel(Checked, frozen=True, kw_only=True):
@@ -95,6 +152,23 @@ class Channel(Checked, frozen=True, kw_only=True):
     file: str = ""
     time_limit_ns: Annotated[int, duration(1, "30s")] = named("time_limit", 30 * S)
     retention_ns: Annotated[int, duration(0, "1h")] = named("retention", 1 * HOUR)
+
+    def relations(self) -> Iterator[Problem]:
+        """What is wrong with the channel by itself; its datasets are checked with the pipeline."""
+        if bool(self.query) == bool(self.file):
+            found = "both query and file are there: leave one out" if self.query else "missing"
+            yield Problem("query", f'{found}; write the SQL here, or name its file, as in file = "near.sql"')
+        if len(self.parameters) > PARAMETERS_MAX:
+            yield Problem("parameters", f"{len(self.parameters)} of them; at most {PARAMETERS_MAX} would do")
+        for column, kind in self.parameters.items():
+            if kind not in PARAMETER_TYPES:
+                near = get_close_matches(kind, PARAMETER_TYPES, n=1)
+                would_do = f"did you mean {near[0]}?" if near else f"use {', '.join(PARAMETER_TYPES)}"
+                yield Problem(f"parameters.{column}", f'"{kind}" is no type of a parameter; {would_do}')
+            if [each.lower() for each in ("subscription", *self.parameters)].count(column.lower()) > 1:
+                yield Problem(f"parameters.{column}", "there is a column of that name already: rename it")
+        for each in sorted({each for each in self.new if self.new.count(each) > 1}):
+            yield Problem("new", f'"{each}" is there twice')
 
 
 class Spark(Checked, frozen=True, kw_only=True):
@@ -115,6 +189,33 @@ class Pipeline(Checked, frozen=True, kw_only=True):
         yield from _twice("feed", self.feeds)
         yield from _twice("dataset", self.datasets)
         yield from _twice("channel", self.channels)
+        yield from self._dataset_problems()
+        yield from self._channel_problems()
+
+    def _dataset_problems(self) -> Iterator[Problem]:
+        feeds = [feed.name for feed in self.feeds]
+        for number, dataset in enumerate(self.datasets):
+            at = f"dataset[{number}]"
+            if dataset.name in RESERVED or dataset.name.startswith("new_"):
+                text = f'"{dataset.name}" is a name that queries have already: choose another'
+                yield Problem(f"{at}.name", text)
+            if dataset.kind != "external" and dataset.feed not in feeds:
+                there = f"declared are {', '.join(feeds)}" if feeds else "declare it with [[feed]]"
+                yield Problem(f"{at}.feed", f'"{dataset.feed}" is no feed; {there} (in "{dataset.name}")')
+
+    def _channel_problems(self) -> Iterator[Problem]:
+        kinds = {dataset.name: dataset.kind for dataset in self.datasets}
+        for number, channel in enumerate(self.channels):
+            for new in channel.new:
+                if kinds.get(new) == "external":
+                    text = f'"{new}" is external: nothing of it is ever new; the query reads it by its name'
+                elif new not in kinds:
+                    near = get_close_matches(new, kinds, n=1)
+                    declared = f"declared are {', '.join(kinds)}" if kinds else "declare it with [[dataset]]"
+                    text = f'"{new}" is no dataset; {f"did you mean {near[0]}?" if near else declared}'
+                else:
+                    continue
+                yield Problem(f"channel[{number}].new", f'{text} (in "{channel.name}")')
 
 
 def _twice(what: str, declared: tuple[Any, ...]) -> Iterator[Problem]:
@@ -125,9 +226,35 @@ def _twice(what: str, declared: tuple[Any, ...]) -> Iterator[Problem]:
         seen.add(each.name)
 
 
-def load_pipeline(path: str | Path) -> Pipeline:
-    """The pipeline file at `path`."""
-    return load(path, Pipeline)
+class Instead(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command line says otherwise than the file."""
+
+    brokers: str | None = None
+    data: Path | None = None
+    master: str | None = None
+
+    def applied(self, pipeline: Pipeline) -> Pipeline:
+        spark = pipeline.spark if self.master is None else replace(pipeline.spark, master=self.master)
+        return replace(
+            pipeline,
+            brokers=self.brokers or pipeline.brokers,
+            data=str(self.data or pipeline.data),
+            spark=spark,
+        )
+
+
+def load_pipeline(path: str | Path, instead: Instead = Instead()) -> Pipeline:  # noqa: B008 - frozen
+    """The pipeline file at `path`, and the files that it names are there. Its folder of data is beside it."""
+    pipeline = load(path, Pipeline)
+    pipeline = instead.applied(replace(pipeline, data=str(Path(path).parent / pipeline.data)))
+    problems = [
+        Problem(f"dataset[{number}].file", f'there is no {Path(path).parent / each.file} (in "{each.name}")')
+        for number, each in enumerate(pipeline.datasets)
+        if each.kind == "external" and not (Path(path).parent / each.file).is_file()
+    ]
+    if problems:
+        raise ConfigError(str(path), problems)
+    return pipeline
 
 
 def parse_pipeline(document: str, source: str = "pipeline") -> Pipeline:

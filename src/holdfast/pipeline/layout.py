@@ -6,6 +6,7 @@ data/
     results/NAME/          Arrow files of a channel, one for each execution that found something
     manifest.sqlite        which files of datasets count, and up to which offset of its feed each dataset is
     results.sqlite         executions of channels, their files, how far each channel is delivered
+    pipeline.lock          held by the one process that runs the pipeline
     spark/                 what Spark writes while it runs; swept at each start
 """
 
@@ -38,6 +39,10 @@ class Layout:
     @property
     def executions(self) -> Path:
         return self.data / "results.sqlite"
+
+    @property
+    def lock(self) -> Path:
+        return self.data / "pipeline.lock"
 
     @property
     def spark(self) -> Path:

@@ -59,6 +59,9 @@ CREATE TABLE execution (
     started_ns INTEGER NOT NULL, finished_ns INTEGER NOT NULL, rows INTEGER NOT NULL, file TEXT,
     PRIMARY KEY (channel, number)
 ) WITHOUT ROWID;
+CREATE TABLE failure (
+    channel TEXT PRIMARY KEY, at_ns INTEGER NOT NULL, in_a_row INTEGER NOT NULL, reason TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE epoch (name TEXT NOT NULL);
 PRAGMA user_version = {FORMAT};
 """
@@ -80,6 +83,14 @@ class Execution(Struct, frozen=True):
     finished_ns: int
     rows: int
     file: str | None = None
+
+
+class Failure(Struct, frozen=True):
+    """The last execution of a channel that failed; `in_a_row` is 0 once another has worked."""
+
+    at_ns: int
+    in_a_row: int
+    reason: str
 
 
 class _Channel(Struct):
@@ -183,6 +194,13 @@ class Results:
             ).fetchall()
         return [Execution(*row) for row in rows]
 
+    def failure(self, channel: str) -> Failure | None:
+        with self._lock, self._in_words("read"):
+            row = self._database.execute(
+                "SELECT at_ns, in_a_row, reason FROM failure WHERE channel = ?", (channel,)
+            ).fetchone()
+        return Failure(*row) if row is not None else None
+
     def undelivered(self, channel: str) -> list[Execution]:
         """Executions that found something and whose notifications are not all at the brokers, in order."""
         known = self._channels.get(channel)
@@ -251,6 +269,15 @@ class Results:
             for tell in self._listeners:
                 tell(execution.channel)
         return new
+
+    def failed(self, channel: str, at_ns: int, reason: str) -> None:
+        """Keeps why the last execution failed, until the next does; no mark moves."""
+        with self._lock, self._transaction("write to") as database:
+            database.execute(
+                "INSERT INTO failure VALUES (?, ?, 1, ?) ON CONFLICT (channel) DO UPDATE SET "
+                "at_ns = excluded.at_ns, in_a_row = in_a_row + 1, reason = excluded.reason",
+                (channel, at_ns, reason),
+            )
 
     def delivered(self, channel: str, number: int) -> None:
         """All notifications up to this execution are safe at the brokers."""
@@ -398,6 +425,7 @@ class Results:
                     "ON CONFLICT (name) DO UPDATE SET number = excluded.number, upto = excluded.upto",
                     values,
                 )
+                database.execute("UPDATE failure SET in_a_row = 0 WHERE channel = ?", (execution.channel,))
                 row = tuple(getattr(execution, name) for name in COLUMNS.split(", "))
                 database.execute(f"INSERT INTO execution VALUES ({', '.join('?' * len(row))})", row)
             known.number, known.upto = execution.number, execution.upto

@@ -22,9 +22,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -90,7 +92,7 @@ class _Running:
     def __init__(self, settings: Mapping[str, str], inside: Path | None) -> None:
         from py4j.protocol import Py4JError
         from pyspark import SparkConf, SparkContext
-        from pyspark.errors import PySparkRuntimeError
+        from pyspark.errors import PySparkException
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
@@ -112,8 +114,8 @@ class _Running:
             context = SparkContext(gateway=gateway, conf=conf)
             context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)
             self.spark: SparkSession = SparkSession(context)
-        except (PySparkRuntimeError, Py4JError, OSError) as error:
-            said = self.log.read_text(errors="replace")[-LOG_CHARS_MAX:].strip()
+        except (PySparkException, Py4JError, OSError) as error:
+            said = _complaint(self.log.read_text(errors="replace"))
             self.end()
             master = settings["spark.master"]
             if MASTER_GONE in said:
@@ -129,9 +131,12 @@ class _Running:
         return self.process is not None and self.process.poll() is None
 
     def end(self, s_max: float = JVM_END_S_MAX) -> None:
+        """Bounded: a JVM that hangs is killed, and one that is dead is not asked."""
         if gateway := getattr(self, "gateway", None):
-            _end_context(getattr(self, "spark", None), self.alive)
+            if spark := getattr(self, "spark", None):
+                self._stop(spark, s_max)
             gateway.shutdown()
+            _forget()
         if self.process is not None:
             assert self.process.stdin is not None
             self.process.stdin.close()
@@ -143,6 +148,21 @@ class _Running:
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.lock is not None:
             self.lock.close()
+
+    def _stop(self, spark: SparkSession, s_max: float) -> None:
+        from py4j.protocol import Py4JError
+
+        assert self.process is not None
+        if self.alive:
+            killing = threading.Timer(s_max, self.process.kill)
+            killing.start()
+            try:
+                with warnings.catch_warnings(action="ignore"):
+                    spark.stop()
+            except (Py4JError, OSError):
+                self.process.kill()
+            finally:
+                killing.cancel()
 
 
 _running: _Running | None = None
@@ -193,9 +213,6 @@ def session(
 
 def prepare(say: Say) -> None:
     """Makes what makes later starts on this machine quicker, if it is not there yet."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     place = archive.place()
     if archive.whole(place):
         return
@@ -206,20 +223,29 @@ def prepare(say: Say) -> None:
         with archive.making(place) as options:
             running = _Running({**SETTINGS, **local, JAVA_OPTIONS: f"{SERIAL} {options}"}, None)
             try:
-                _exercise(running.spark, running.folder)
+                with in_words("a first exercise"):
+                    _exercise(running.spark, running.folder)
             finally:
                 running.end(ARCHIVE_S_MAX)
-    except (OSError, Unavailable, PySparkException, Py4JError) as error:
+    except (OSError, Unavailable) as error:
         say(f"that did not work ({error}): starts stay slow, and nothing else changes")
         return
     done = "done" if archive.whole(place) else "this Java makes no class-data archives: starts stay slow"
     say(f"{done} ({time.monotonic() - begin_s:.0f} s)")
 
 
-def stop() -> None:
-    """Ends the session of this process, if there is one."""
+def alive() -> bool:
+    """Whether there is a session, and its JVM runs; whether that does anything is not asked."""
+    return _running is not None and _running.alive
+
+
+def stop(*, kill: bool = False) -> None:
+    """Ends the session of this process, if there is one; with `kill` without a word to its JVM."""
     global _running
     if _running is not None:
+        if kill and _running.process is not None:
+            _running.process.kill()
+            _running.process.wait()
         _running.end()
         _running = None
 
@@ -348,19 +374,27 @@ def _await_executors(spark: SparkSession, master: str) -> None:
         time.sleep(POLL_S)
 
 
-def _end_context(spark: SparkSession | None, alive: bool) -> None:
-    """PySpark keeps its context and its gateway for the next session, which would talk to a dead JVM."""
-    from py4j.protocol import Py4JError
+def _complaint(log: str) -> str:
+    """What a log of Spark says of a failure, its first error before the rest."""
+    tail = log[-LOG_CHARS_MAX:].strip()
+    first = next((line for line in log.splitlines() if " ERROR " in line), "")
+    return f"{first[:LOG_CHARS_MAX]}\n{tail}" if first else tail
+
+
+def _forget() -> None:
+    """What PySpark keeps of a session that did not end by itself, or never began: no other could start.
+
+    The last gateway, too, would be taken for the next context, and lead to a JVM that has ended.
+    """
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     context = SparkContext._active_spark_context
-    if alive:
-        with suppress(Py4JError, OSError):
-            if spark is not None:
-                spark.stop()
-            elif context is not None:
-                context.stop()
-    SparkContext._active_spark_context = None
+    if context is not None:
+        context._jsc = None
+        context.stop()
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
     SparkContext._gateway = None
     SparkContext._jvm = None
 

@@ -8,13 +8,14 @@ import time
 
 REPEAT_S = 1.0
 KINDS_MAX = 1000
+KINDS = ("reason", "is", "channel")  # events that differ in these are different
 
 _last: dict[tuple[str, str], tuple[float, int]] = {}
 
 
 def log_event(event: str, details: dict[str, object]) -> None:
     """Repetitions within a second are counted and told with the next line: no client can flood the log."""
-    key = event, str(details.get("reason", details.get("is", "")))
+    key = event, next((str(details[name]) for name in KINDS if name in details), "")
     now = time.monotonic()
     last, unsaid = _last.get(key, (-REPEAT_S, 0))
     if now - last < REPEAT_S:

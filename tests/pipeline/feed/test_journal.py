@@ -216,6 +216,61 @@ def test_marks_are_recalled_with_what_followed_them(tmp_path: Path) -> None:
         again.close()
 
 
+def sequences(recalled: list[pa.RecordBatch]) -> set[int]:
+    return {row["sequence"] for each in recalled if each.schema == MARK for row in each.to_pylist()}
+
+
+def test_no_segment_goes_before_marks_say_what_it_held(tmp_path: Path) -> None:
+    writer = FeedWriter.open(tmp_path, bytes_max=SMALL_BYTES, marked=True)
+    for _ in range(20):
+        writer.append(batch(range(writer.end, writer.end + 100), payload_bytes=200))
+        writer.commit()
+    assert writer.marks_due
+    later_ns = time.time_ns() + H_NS
+    assert writer.prune(0, later_ns) == 0
+    mark = pa.RecordBatch.from_pylist([{"topic": "t", "publisher": "p", "sequence": 7}], schema=MARK)
+    writer.append_marks([mark])
+    assert not writer.marks_due
+    writer.commit()
+    assert writer.prune(0, later_ns) > 0
+    writer.append(batch(range(2000, 2001)))
+    writer.close()
+    again = FeedWriter.open(tmp_path, bytes_max=SMALL_BYTES, marked=True)
+    recalled = list(again.recall())
+    assert sequences(recalled) == {7}
+    assert numbers_of([each for each in recalled if each.schema == RECORD]) == [2000]
+    again.close()
+
+
+def test_marks_that_a_crash_left_half_written_never_count(tmp_path: Path) -> None:
+    def marks(sequence: int) -> pa.RecordBatch:
+        rows = [{"topic": "x" * 100, "publisher": "p", "sequence": sequence} for _ in range(3000)]
+        return pa.RecordBatch.from_pylist(rows, schema=MARK)
+
+    writer = FeedWriter.open(tmp_path, bytes_max=SMALL_BYTES, marked=True)
+    writer.append_marks([marks(1)])
+    writer.append(batch(range(5)))
+    writer.commit()
+    writer.append_marks([marks(2)])
+    journal = writer._journal
+    first, *_ = journal.take() or []
+    opening, part, *_ = first.parts
+    assert not first.rotates or len(segments(tmp_path)) == len(journal.segments)
+    with segments(tmp_path)[-1].open("ab") as file:
+        file.write(opening + part)
+    assert journal._file is not None
+    journal._file.close()
+    journal._file = None
+    journal.disk.unlock()
+    for more in range(5, 8):
+        again = FeedWriter.open(tmp_path, bytes_max=SMALL_BYTES, marked=True)
+        recalled = list(again.recall())
+        assert sequences(recalled) == {1}
+        assert numbers_of([each for each in recalled if each.schema == RECORD]) == list(range(more))
+        again.append(batch(range(more, more + 1)))
+        again.close()
+
+
 def test_marks_of_consumers_are_bounded_and_checked(tmp_path: Path) -> None:
     written(tmp_path, 5).close()
     reader = FeedReader(tmp_path)

@@ -19,13 +19,22 @@ from holdfast.runtime.tether import tethered
 STOP_S_MAX = 10.0
 LINE_BYTES_MAX = 2**24
 ERROR_LINES = 3
+NICE = ("nice", "-n", "10")
 
 
 async def start(stack: contextlib.AsyncExitStack, name: str, *module: str) -> Child:
     """Runs a module of ours with its arguments; `stack` ends it."""
+    return await start_python(stack, name, "-m", *module)
+
+
+async def start_python(
+    stack: contextlib.AsyncExitStack, name: str, *arguments: str, patient: bool = False
+) -> Child:
+    """Runs Python; a `patient` one leaves the processors to the others when they want them."""
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child keeps it open
     process = await asyncio.create_subprocess_exec(
-        *tethered([sys.executable, "-m", *module]),
+        *(NICE if patient else ()),
+        *tethered([sys.executable, *arguments]),
         stdin=PIPE if name == "subscriber" else DEVNULL,
         stdout=PIPE,
         stderr=errors,

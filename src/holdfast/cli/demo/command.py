@@ -32,6 +32,14 @@ def demo(
             metavar="FILE", show_default=False, help="Contracts to show; without it those of a small plant."
         ),
     ] = PLANT_CONTRACTS,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            "--with",
+            metavar="FOLDER",
+            help="Run the pipeline of this folder too, and show what its channels tell.",
+        ),
+    ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.1, help="End by itself after this time; without it at q or Ctrl-C.")
     ] = None,
@@ -46,6 +54,7 @@ def demo(
 
     \b
     holdfast demo
+    holdfast demo --with examples/emergencies
     holdfast demo --contracts examples/frame.toml --listen 127.0.0.1:1883
     holdfast demo --seconds 6 --kill-after 2s --restart-after 4s
 
@@ -66,6 +75,6 @@ def demo(
         duration_option(COMMAND, "--kill-after", kill_after),
         duration_option(COMMAND, "--restart-after", restart_after),
     )
-    kept = Stage(load_contracts(contracts), contracts, addresses).run(script)
+    kept = Stage(load_contracts(contracts), contracts, addresses, beside).run(script)
     if seconds is not None and not kept:
         raise typer.Exit(1)

@@ -111,6 +111,11 @@ class Pair:
         self._waits: set[asyncio.Task[None]] = set()
 
     @property
+    def folder(self) -> Path:
+        """What is in it goes with the demonstration."""
+        return self._group.parent
+
+    @property
     def addresses(self) -> list[tuple[str, int]]:
         return [place.mqtt for place in self.places]
 

@@ -25,6 +25,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from holdfast.cli.demo.beside import Beside
 from holdfast.cli.demo.child import Child, start
 from holdfast.cli.demo.keys import keys
 from holdfast.cli.demo.pair import Pair, Standing, group_text, places_for, show
@@ -42,7 +43,7 @@ ACTIONS_MAX = 16
 KILL, RESTART, PAUSE, QUIT = "krsq"
 HELP = "k kills the primary, r restarts it, s pauses or continues it, q ends it all."
 # Everything on the screen but the rows of the table and the suggestions.
-LINES_AROUND = 14
+LINES_AROUND = 16
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -58,12 +59,15 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class Stage:
-    def __init__(self, book: ContractBook, contracts: Path, listen: list[tuple[str, int]]) -> None:
+    def __init__(
+        self, book: ContractBook, contracts: Path, listen: list[tuple[str, int]], beside: Path | None = None
+    ) -> None:
         if not book.contracts:
             raise ConfigError(str(contracts), [Problem("contract", "found none; the demo shows contracts")])
         self._book = book
         self._contracts = contracts
         self._listen = listen
+        self._beside = Beside(beside, self._hear_channels) if beside is not None else None
         self._console = Console()
         if not self._console.is_terminal:
             self._console = Console(width=PIPE_COLUMNS)
@@ -144,6 +148,9 @@ class Stage:
         working = [
             asyncio.ensure_future(each) for each in (self._watch(watch), self._hear(plant), self._obey(pair))
         ]
+        if self._beside is not None:
+            both = ",".join(show(address) for address in pair.addresses)
+            working.append(asyncio.ensure_future(self._beside.run(both, pair.folder / "data")))
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             done, _ = await asyncio.wait(
@@ -276,6 +283,8 @@ class Stage:
     def _below(self, snapshot: Snapshot) -> Iterator[RenderableType]:
         assert self._pair is not None
         yield from pair_lines(self._pair.seen(snapshot.view), snapshot, self._story)
+        if self._beside is not None:
+            yield from self._beside.lines()
         if snapshot.final:
             return
         yield Text(self._news)
@@ -297,6 +306,8 @@ class Stage:
             f"  mosquitto_sub -h {host.strip('[]')} -p {port} -t {topic} -v",
             f"  {own_name()} sub -h {both} -t {topic}",
         ]
+        if self._beside is not None:
+            lines.insert(2, self._beside.suggestion(host.strip("[]"), port))
         folded = sum(math.ceil(len(line) / self._console.width) for line in lines)
         fits = len(snapshot.rows) + LINES_AROUND + folded <= self._console.height
         return lines if fits else []
@@ -316,6 +327,11 @@ class Stage:
         if self._story.over > self._told_failovers:
             self._told_failovers = self._story.over
             self._say(failover_words(self._story))
+
+    def _hear_channels(self, text: str) -> None:
+        if not self._console.is_terminal:
+            print(f"{time.monotonic() - self._started_s:.1f} s: channels: {text}", flush=True)
+        self._draw()
 
     def _say(self, text: str) -> None:
         self._news = text[0].upper() + text[1:]

@@ -37,8 +37,10 @@ def combinations(trials: Iterable[TrialMeasured]) -> list[Combination]:
 
 
 def rows(combination: Combination) -> list[Row]:
+    """A row for each category that had messages; of one without, nothing can be said."""
     first = combination[0]
-    return [_row(first.labels, first.topics, found) for found in _by_category(combination).values()]
+    found = (_row(first.labels, first.topics, each) for each in _by_category(combination).values())
+    return [row for row in found if row.messages]
 
 
 def _by_category(combination: Combination) -> dict[str, list[CategoryMeasured]]:

@@ -12,6 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from holdfast.endpoint.messages cimport Message
+from holdfast.endpoint.order cimport DUPLICATE
 from holdfast.mqtt.wire cimport read_u32
 
 BLOCK_ROWS = 1 << 20
@@ -102,12 +103,12 @@ cdef class Received(Sink):
             self.duplicates += 1
         return 0
 
-    cdef int put(self, str topic, const uint8_t* payload, Py_ssize_t size, int64_t created_ns, int64_t sequence,
-                 int64_t arrived_ns, bint duplicate) except -1:
+    cdef int put(self, str topic, const uint8_t* payload, Py_ssize_t size, str publisher, int64_t created_ns,
+                 int64_t sequence, int64_t arrived_ns, int64_t missed) except -1:
         if size < NUMBER_BYTES:
             self.unknown += 1
             return 0
-        return self.append(<int32_t>read_u32(payload), sequence, created_ns, arrived_ns, duplicate)
+        return self.append(<int32_t>read_u32(payload), sequence, created_ns, arrived_ns, missed == DUPLICATE)
 
     def record(self, list messages not None):
         """Messages that were taken from a client, which gives out no duplicates."""

@@ -159,11 +159,11 @@ def _latency(analysis: Analysis, paper: Published | None) -> Part:
     )
     table = tables.success_table(analysis.rows, "latency_success", paper)
     items: list[Any] = [table] if table.blocks else []
-    rows = analysis.rows
-    if over := numeric_label([row.labels for row in rows]):
+    arrived = [row for row in analysis.rows if row.latency_ns]
+    if over := numeric_label([row.labels for row in arrived]):
         caption = f"Latency by {over}: the median, and dotted the 99th percentile."
-        items.append(Plot("latency", caption, lambda: latency_chart(rows, over)))
-    items += [tables.latency_table(rows)] if rows else []
+        items.append(Plot("latency", caption, lambda: latency_chart(arrived, over)))
+    items += [tables.latency_table(analysis.rows)] if analysis.rows else []
     return _part("latency", "Deadlines", text, items)
 
 

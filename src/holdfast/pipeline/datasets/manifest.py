@@ -99,6 +99,7 @@ class Manifest:
             raise Unavailable(f"{path} is not there: nothing has been ingested yet. Run `holdfast pipeline`.")
         self.path = path
         self._lock = threading.RLock()
+        self._writing = threading.RLock()
         self._held: IO[bytes] | None = None
         self._base = self._connect()
 
@@ -177,8 +178,10 @@ class Manifest:
 
     @contextmanager
     def writing(self) -> Iterator[int]:
-        """Gives the number that the next version will have, and lets no other thread make it meanwhile."""
-        with self._lock:
+        """Gives the number that the next version will have, and lets no other thread make it meanwhile.
+
+        Readers do not wait for it."""
+        with self._writing:
             yield self.version + 1
 
     def declare(self, dataset: str, shape: Shape) -> None:
@@ -239,7 +242,7 @@ class Manifest:
         ((said,), *_) = self._rows("PRAGMA quick_check(1)")
         if said != "ok":
             self._base.close()
-            raise ManifestDamaged(self.path, str(said))
+            raise ManifestDamaged(self.path, " ".join(str(said).split()))
 
     def _rows(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self._in_words():
@@ -271,7 +274,7 @@ class Manifest:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         assert self._held is not None, "a manifest that is open for reading"
-        with self._lock, self._in_words():
+        with self._writing, self._lock, self._in_words():
             self._base.execute("BEGIN IMMEDIATE")
             try:
                 yield self._base

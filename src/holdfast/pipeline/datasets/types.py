@@ -17,7 +17,7 @@ import decimal
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import msgspec
 
@@ -28,6 +28,8 @@ WHOLE_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 SIMPLE = ("string", "boolean", *WHOLE_BITS, "float", "double", "date", "timestamp", "binary")
 ALIASES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
 KEY_TYPES = ("string", "boolean", *WHOLE_BITS, "date", "timestamp")
+# What every row of a feed has besides its own columns.
+ROW_COLUMNS = {"_topic": "string", "_created": "timestamp", "_arrived": "timestamp", "_offset": "bigint"}
 TYPES_TEXT = f"{', '.join(SIMPLE)}, decimal(p,s), array<T>, map<string,T> or struct<a:T,b:T>"
 DECIMAL_DIGITS_MAX = 38
 DEPTH_MAX = 8
@@ -59,6 +61,14 @@ def parse_type(text: str) -> Type:
     if parser.at < len(parser.tokens):
         raise ValueError(f'"{parser.tokens[parser.at]}" is left over behind {found}')
     return found
+
+
+def is_key_type(text: str) -> bool:
+    """Whether equal values of it are the same to everybody, which fractions are not."""
+    try:
+        return parse_type(text).name in KEY_TYPES
+    except ValueError:
+        return True  # no type at all, which is said elsewhere
 
 
 class _Parser:
@@ -154,7 +164,7 @@ def arrow_type(found: Type) -> pa.DataType:
 
 
 def json_type(found: Type) -> Any:
-    """What msgspec reads from JSON for it. Inside of others, everything may be null."""
+    """What msgspec reads from JSON for it. Parts of a type may be null, whatever it is."""
     if bits := WHOLE_BITS.get(found.name):
         low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
         return Annotated[int, msgspec.Meta(ge=low, le=high)]
@@ -171,18 +181,15 @@ def json_type(found: Type) -> Any:
     if found.name in simple:
         return simple[found.name]
     if found.name == "struct":
-        return json_struct("Inner", dict(found.parts), ())
+        fields = {name: json_type(part) | None for name, part in found.parts}
+        return TypedDict("Inner", fields, total=False)  # type: ignore[operator]
     part = json_type(found.parts[0][1]) | None
     return list[part] if found.name == "array" else dict[str, part]  # type: ignore[valid-type]
 
 
-def json_struct(name: str, columns: Mapping[str, Type], required: tuple[str, ...]) -> Any:
-    """A msgspec.Struct whose attributes are `c0`, `c1`, … in the order of the columns: a column may be
-    called as Python calls something else. Fields that are not columns are passed over."""
-    fields: list[Any] = []
-    renamed: dict[str, str] = {}
-    for number, (column, found) in enumerate(columns.items()):
-        renamed[f"c{number}"] = column
-        kind = json_type(found)
-        fields.append((f"c{number}", kind) if column in required else (f"c{number}", kind | None, None))
-    return msgspec.defstruct(name, fields, rename=renamed, kw_only=True, gc=False)
+def json_struct(columns: Mapping[str, Type]) -> Any:
+    """A msgspec.Struct whose attributes stand in the order of the columns, with names of their own: a column
+    may be called as Python calls something else. Fields that are not columns are passed over."""
+    names = {f"c{number}": column for number, column in enumerate(columns)}
+    fields = [(name, json_type(columns[column]) | None, None) for name, column in names.items()]
+    return msgspec.defstruct("Row", fields, rename=names, gc=False)

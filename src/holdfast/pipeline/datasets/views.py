@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import Unavailable
 from holdfast.pipeline.datasets.manifest import File, Manifest
-from holdfast.pipeline.datasets.types import arrow_type, parse_type
+from holdfast.pipeline.datasets.types import ROW_COLUMNS, arrow_type, parse_type
+from holdfast.pipeline.spark import in_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 QUARANTINE = "quarantine"
 VERSION = "_version"
-ROW_COLUMNS = {"_topic": "string", "_created": "timestamp", "_arrived": "timestamp", "_offset": "bigint"}
 QUARANTINE_COLUMNS = {
     "dataset": "string",
     "feed": "string",
@@ -81,6 +81,7 @@ class Datasets:
         self.spark = spark
         self.layout = layout
         self.manifest = manifest
+        self.pipeline = declared
         self.declared = {each.name: each for each in declared.datasets}
         self._beside = beside
         self._columns = {name: columns_of(each) for name, each in self.declared.items()}
@@ -91,8 +92,8 @@ class Datasets:
         }
         self._frames: OrderedDict[object, DataFrame] = OrderedDict()
         self._lock = threading.Lock()
-        # Files are named one by one; a job that looks for them in parallel would cost more than the query.
-        spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000000")
+        self._externals: dict[str, tuple[tuple[int, int], DataFrame]] = {}
+        self._external_lock = threading.Lock()
 
     @property
     def names(self) -> list[str]:
@@ -156,17 +157,30 @@ class Datasets:
         try:
             found = path.stat()
         except OSError as error:
-            raise Unavailable(
-                f"the file of dataset {dataset.name} cannot be read: {path}: {error.strerror}"
-            ) from None
-        key = (dataset.name, found.st_mtime_ns, found.st_size)
-        return self._cached(key, lambda: self._read_external(dataset, path))
+            text = f"{path}, the file of dataset {dataset.name}, cannot be read: {error.strerror}"
+            raise Unavailable(text) from None
+        stamp = (found.st_mtime_ns, found.st_size)
+        with self._external_lock:
+            before = self._externals.get(dataset.name)
+            if before is None or before[0] != stamp:
+                self._externals[dataset.name] = (stamp, self._read_external(dataset, path))
+                if before is not None:
+                    before[1].unpersist()
+            return self._externals[dataset.name][1]
 
     def _read_external(self, dataset: Dataset, path: Path) -> DataFrame:
+        """All of it at once, and kept: what is wrong in it is known before any query."""
         reader = self.spark.read.schema(self._schemas[dataset.name]).option("mode", "FAILFAST")
-        if path.suffix == ".csv":
-            return reader.option("header", "true").option("enforceSchema", "false").csv(str(path))
-        return reader.json(str(path)) if path.suffix == ".json" else reader.parquet(str(path))
+        with in_words(f"reading {path}, the file of dataset {dataset.name},"):
+            if path.suffix == ".csv":
+                rows = reader.options(header=True, enforceSchema=False).csv(str(path))
+            elif path.suffix == ".json":
+                rows = reader.option("multiLine", _is_array(path)).json(str(path))
+            else:
+                rows = reader.parquet(str(path))
+            rows = rows.persist()
+            rows.count()
+        return rows
 
     def _cached(self, key: object, make: Callable[[], DataFrame]) -> DataFrame:
         with self._lock:
@@ -179,3 +193,9 @@ class Datasets:
             while len(self._frames) > FRAMES_MAX:
                 self._frames.popitem(last=False)
         return made
+
+
+def _is_array(path: Path) -> bool:
+    """A JSON file is one array, or an object a line."""
+    with path.open("rb") as file:
+        return file.read(4096).lstrip()[:1] == b"["

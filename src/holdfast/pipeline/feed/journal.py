@@ -223,11 +223,11 @@ class FeedWriter:
 
     def recall(self) -> Iterator[pa.RecordBatch]:
         """The last marks, with the columns of MARK, and then every record that followed them."""
-        parts_left = 0
+        last_part = 0
         for record in self._journal.replay(self._marks_number or None):
-            if record.kind == KIND_MARKS:
-                parts_left = 1 + decode_lead(record.body[:LEAD_BYTES]).following
-            if record.number == self._marks_number or record.kind == KIND_BATCH or parts_left:
+            if record.number == self._marks_number:
+                last_part = record.number + decode_lead(record.body[:LEAD_BYTES]).following
+            if record.kind == KIND_BATCH or record.number <= last_part:
                 yield decode(record.kind, record.body)
 
     def prune(self, retention_ns: int, now_ns: int) -> int:

@@ -12,6 +12,8 @@ from holdfast.errors import Unavailable
 from holdfast.pipeline.feed.journal import FeedReader
 from holdfast.pipeline.layout import Layout
 
+SERVED_PREFIX = "grpc://"
+
 
 class Readable(Protocol):
     """What FeedReader promises, wherever the feed is."""
@@ -26,7 +28,11 @@ class Readable(Protocol):
 
 
 def open_feed(where: str | Path, name: str) -> Readable:
-    """The feed of this name in a data folder."""
+    """The feed of this name in a data folder, or at a recorder that serves it: "grpc://host:port"."""
+    if str(where).startswith(SERVED_PREFIX):
+        from holdfast.pipeline.feed.flight import ServedFeed
+
+        return ServedFeed(str(where), name)
     layout = Layout(where)
     if not layout.data.is_dir():
         raise Unavailable(

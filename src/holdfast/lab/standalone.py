@@ -6,14 +6,19 @@ Every process is ended by its own pid. Executors are processes of their worker, 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from support.brokers import LOOPBACK, accepts, free_port, wait_until
+from holdfast.errors import Unavailable
+from holdfast.lab.group import LOOPBACK, POLL_S, free_ports
 
 START_S_MAX = 120.0
 STOP_S_MAX = 20.0
@@ -32,7 +37,7 @@ class SparkCluster:
     """A master and workers for the length of a `with` block; `url` is what a session takes as its master."""
 
     def __init__(self, workers: int = 2, cores: int = 1, memory: str = "768m") -> None:
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.url = f"spark://{LOOPBACK}:{self.port}"
         self.workers: list[subprocess.Popen[bytes]] = []
         self.master: subprocess.Popen[bytes] | None = None
@@ -44,13 +49,11 @@ class SparkCluster:
         try:
             where = ["--host", LOOPBACK, "--webui-port", "0"]
             self.master = self._run("master", "master.Master", *where, "--port", str(self.port))
-            wait_until(lambda: self._up(self.master) and accepts(self.port), "a Spark master", START_S_MAX)
+            self._await(lambda: self._up(self.master) and _accepts(self.port), "master")
             for _ in range(self._count):
                 self.add_worker()
-            logs = [f"worker{number}" for number in range(self._count)]
-            wait_until(
-                lambda: all(REGISTERED in self.log(name) for name in logs), "Spark workers", START_S_MAX
-            )
+            for number in range(self._count):
+                self._await(partial(self._registered, f"worker{number}"), f"worker{number}")
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -70,6 +73,16 @@ class SparkCluster:
                     process.kill()
                     process.wait()
         self._directory.cleanup()
+
+    def _await(self, condition: Callable[[], bool], name: str) -> None:
+        until_s = time.monotonic() + START_S_MAX
+        while not condition():
+            if time.monotonic() > until_s:
+                raise Unavailable(f"the {name} of the Spark cluster did not start:\n{self.log(name)}")
+            time.sleep(POLL_S)
+
+    def _registered(self, name: str) -> bool:
+        return REGISTERED in self.log(name)
 
     def add_worker(self) -> None:
         name = f"worker{len(self.workers)}"
@@ -115,5 +128,13 @@ class SparkCluster:
     def _up(self, process: subprocess.Popen[bytes] | None) -> bool:
         assert process is not None
         if process.poll() is not None:
-            raise ChildProcessError(f"a process of the Spark cluster ended:\n{self.log('master')}")
+            raise Unavailable(f"a process of the Spark cluster ended:\n{self.log('master')}")
         return True
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True

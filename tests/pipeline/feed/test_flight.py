@@ -1,0 +1,91 @@
+"""A feed that is served gives what its files give, and says the same when it cannot."""
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from holdfast.errors import ConfigError, Unavailable
+from holdfast.journal import Corrupt
+from holdfast.pipeline.feed.errors import Beyond, Gone
+from holdfast.pipeline.feed.flight import serve_feeds
+from holdfast.pipeline.feed.journal import FeedReader, FeedWriter
+from holdfast.pipeline.feed.place import Readable, open_feed
+from holdfast.pipeline.layout import Layout
+from pipeline.feed.batches import batch, numbers_of
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[FeedWriter]:
+    writer = FeedWriter.open(tmp_path / "feeds" / "x", bytes_max=2**20)
+    for _ in range(30):
+        writer.append(batch(range(writer.end, writer.end + 100), payload_bytes=200))
+        writer.commit()
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def served(tmp_path: Path, writer: FeedWriter) -> Iterator[Readable]:
+    with serve_feeds("127.0.0.1:0", Layout(tmp_path), ["x"]) as address:
+        yield open_feed(address, "x")
+
+
+def test_a_served_feed_is_the_feed(tmp_path: Path, writer: FeedWriter, served: Readable) -> None:
+    files = FeedReader(writer.directory)
+    assert (served.first, served.head) == (files.first, files.head) == (0, 3000)
+    assert served.cut(5, 2999, 250) == files.cut(5, 2999, 250)
+    assert pa.Table.from_batches(served.read(5, 2999)) == pa.Table.from_batches(files.read(5, 2999))
+    assert numbers_of(list(served.read(7, 8))) == [7]
+    assert list(served.read(7, 7)) == []
+    served.commit("other-host", 2000)
+    assert writer.consumers.marks() == {"other-host": 2000}
+    writer.append(batch(range(3000, 3001)))
+    assert served.head == 3000
+    writer.commit()
+    assert numbers_of(list(served.read(2999, served.head))) == [2999, 3000]
+
+
+def test_errors_are_the_same_at_the_other_end(writer: FeedWriter, served: Readable) -> None:
+    with pytest.raises(Beyond) as beyond:
+        list(served.read(0, 5000))
+    assert (beyond.value.end, beyond.value.head) == (5000, 3000)
+    with pytest.raises(Beyond):
+        served.commit("other-host", 5000)
+    with pytest.raises(Unavailable, match="expected letters"):
+        served.commit("../up", 5)
+    served.commit("other-host", 3000)
+    assert writer.prune(0, time.time_ns() + 10**12) > 0
+    with pytest.raises(Gone) as gone:
+        served.cut(0, 3000, 100)
+    assert gone.value.first == served.first > 0
+    path = max((writer.directory / "journal").glob("*.journal"))
+    data = bytearray(path.read_bytes())
+    data[data.index(b"." * 190)] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Corrupt) as corrupt:
+        list(served.read(served.first, 3000))
+    assert corrupt.value.file == str(path)
+    assert "Restore the file" in str(corrupt.value)
+
+
+def test_what_cannot_be_served_is_said(tmp_path: Path, served: Readable) -> None:
+    address = served.location  # type: ignore[attr-defined]
+    with pytest.raises(Unavailable, match="no feed 'y' is recorded here; there are: x"):
+        _ = open_feed(address, "y").head
+    with pytest.raises(Unavailable, match="start: found -1"):
+        list(served.read(-1, 5))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(Unavailable, match="is the port taken"),
+            serve_feeds(f"127.0.0.1:{port}", Layout(tmp_path), ["x"]),
+        ):
+            pass
+    with pytest.raises(Unavailable, match="feed x at"):
+        _ = open_feed(f"grpc://127.0.0.1:{port}", "x").head
+    with pytest.raises(ConfigError, match="expected HOST:PORT"), serve_feeds("here", Layout(tmp_path), []):
+        pass
