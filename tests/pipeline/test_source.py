@@ -58,7 +58,7 @@ def own(data: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def stream(data: Path, **options: str) -> StreamReader:
+def stream(data: Path | str, **options: str) -> StreamReader:
     given = {"data": str(data), "feeds": "plant", "startingOffsets": "earliest", **options}
     return Format(given).streamReader(SCHEMA)
 
@@ -137,6 +137,24 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, own: Path, tm
     assert RECORDS <= mark <= RECORDS + 500
 
 
+def test_a_feed_that_a_recorder_serves_is_the_same_feed(spark: SparkSession, own: Path) -> None:
+    from holdfast.pipeline.feed.flight import serve_feeds
+
+    with serve_feeds("127.0.0.1:0", Layout(own), ["plant", "town"]) as address:
+        frame = spark.read.format("holdfast").options(
+            data=address, feeds="plant", recordsPerPartition="30000"
+        )
+        check_rows(frame.load().toArrow(), "plant", 0, RECORDS)
+        reader = stream(address, consumer="far")
+        assert reader.initialOffset() == {"plant": 0}
+        reader.commit({"plant": 700})
+        assert (Layout(own).feed("plant") / "consumers" / "far").read_text() == "700\n"
+        with pytest.raises(Unavailable, match=r"feed plant, offsets \[0, 50001\).*was never reached"):
+            list(read_range(address, Range("plant", 0, RECORDS + 1)))
+        with pytest.raises(Unavailable, match="nowhere"):
+            stream(address, feeds="nowhere").initialOffset()
+
+
 # -- exactly the range ---------------------------------------------------------------------------------------
 
 
@@ -191,14 +209,16 @@ def test_what_was_pruned_is_an_error_that_says_from_where_to_go_on(tmp_path: Pat
     assert stream(tmp_path).initialOffset() == {"plant": first}
 
 
-@pytest.mark.parametrize("missing", ["the end", "the middle", "the beginning"])
-def test_a_journal_that_gives_too_little_is_never_silent(
-    missing: str, data: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("wrong", ["the end", "the middle", "the beginning", "the order"])
+def test_a_journal_that_gives_something_else_is_never_silent(
+    wrong: str, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Short(FeedReader):
         def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
             batches = list(super().read(start, end))
-            del batches[{"the end": -1, "the middle": len(batches) // 2, "the beginning": 0}[missing]]
+            if wrong == "the order":
+                return reversed(batches)
+            del batches[{"the end": -1, "the middle": len(batches) // 2, "the beginning": 0}[wrong]]
             return iter(batches)
 
     monkeypatch.setattr(source, "open_feed", lambda where, name: Short(Layout(where).feed(name)))

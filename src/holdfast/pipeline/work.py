@@ -65,7 +65,7 @@ class SparkWork:
 
     @property
     def alive(self) -> bool:
-        return spark.alive() and not self._suspect
+        return spark.alive() and not self._suspect and self._channels.stuck is None
 
     def step(self) -> int:
         try:

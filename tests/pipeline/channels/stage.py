@@ -1,4 +1,4 @@
-"""A data folder with datasets that tests fill by hand, and the channels that run on it: all real but brokers."""
+"""A data folder with datasets that tests fill by hand, and the channels that run on it."""
 
 from __future__ import annotations
 

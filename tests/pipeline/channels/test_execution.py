@@ -37,7 +37,9 @@ KINDS = """
 name = "kinds"
 parameters = { kind = "string" }
 new = ["emergencies"]
-query = "SELECT s.subscription, e.id FROM subscriptions s JOIN new_emergencies e USING (kind) ORDER BY e.id DESC"
+query = '''
+SELECT s.subscription, e.id FROM subscriptions s JOIN new_emergencies e USING (kind) ORDER BY e.id DESC
+'''
 """
 ADVISED = """
 [[channel]]
@@ -61,7 +63,10 @@ FOREVER = """
 [[channel]]
 name = "forever"
 time_limit = "1s"
-query = "SELECT s.subscription, sum(a.id * b.id % 7) AS n FROM subscriptions s, range(30000) a, range(30000000) b GROUP BY 1"
+query = '''
+SELECT s.subscription, sum(a.id * b.id % 7) AS n
+FROM subscriptions s, range(30000) a, range(30000000) b GROUP BY 1
+'''
 """
 WHOLE = """
 [[channel]]

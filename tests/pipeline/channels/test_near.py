@@ -100,7 +100,8 @@ def test_what_is_no_place_has_no_cell_and_nothing_fails() -> None:
         .sql(
             """
         SELECT cell(NULL, 1, 10) a, cell(1, NULL, 10) b, cell(91, 1, 10) c, cell('NaN', 1, 10) d,
-               cell(1, 'Infinity', 10) e, cell(1, 1, 0) f, neighbours(NULL, 1, 5, 10) g, neighbours(1, 1, NULL, 10) h,
+               cell(1, 'Infinity', 10) e, cell(1, 1, 0) f, neighbours(NULL, 1, 5, 10) g,
+               neighbours(1, 1, NULL, 10) h,
                neighbours(1e300, 1, 5, 10) i, neighbours(1, 1, -1, 10) j, distance(NULL, 1, 2, 3) k
         """
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,11 +18,10 @@ UNFIT = {"x/y", "z", "one/2/3"}
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments from a few rows on, so that they are made, merged and written anew."""
     monkeypatch.setattr(module, "LOOSE_MAX", 4)
     monkeypatch.setattr(module, "GONE_SHARE", 4)
-    yield
 
 
 @settings(

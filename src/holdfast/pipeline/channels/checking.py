@@ -1,4 +1,4 @@
-"""Whether the query of a channel can run on the datasets: checked by Spark's own analyser, on empty relations.
+"""Whether the query of a channel can run on the datasets: Spark's own analyser says, on empty relations.
 
 Laws:
 - a query that passes is one SELECT that gives `subscription` as a string once, and columns that JSON can hold
@@ -152,7 +152,7 @@ def _output(frame: DataFrame) -> Iterator[str]:
     names = [field.name.lower() for field in frame.schema.fields]
     kinds = {field.name.lower(): field.dataType.simpleString() for field in frame.schema.fields}
     if SUBSCRIPTION not in names:
-        yield "the query gives no column subscription: add s.subscription from `subscriptions s` to its SELECT"
+        yield "the query gives no column subscription: add s.subscription of `subscriptions s` to its SELECT"
     elif kinds[SUBSCRIPTION] != "string":
         yield f"subscription is of type {kinds[SUBSCRIPTION]}: give that of `subscriptions`, a string"
     for name in sorted({name for name in names if names.count(name) > 1}):

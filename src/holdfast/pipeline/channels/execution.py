@@ -37,8 +37,8 @@ Relations: TypeAlias = "Mapping[str, Callable[[], DataFrame]]"
 CANCEL_S = 0.5
 # One text, so that it is analysed once. A query that gives nothing but subscriptions has empty rows.
 OPENING = (
-    f"SELECT {SUBSCRIPTION}, to_json(struct(* EXCEPT ({SUBSCRIPTION})), map('ignoreNullFields', 'false')) AS row "
-    "FROM (\n"
+    f"SELECT {SUBSCRIPTION}, "
+    f"to_json(struct(* EXCEPT ({SUBSCRIPTION})), map('ignoreNullFields', 'false')) AS row FROM (\n"
 )
 CLOSING = f"\n) AS found WHERE {SUBSCRIPTION} IS NOT NULL"
 SETTINGS = {
@@ -47,7 +47,7 @@ SETTINGS = {
     "spark.sql.ui.explainMode": "simple",
     # What is new fits here; larger than it, joins are by sorting or hashing in parts, as always.
     "spark.sql.autoBroadcastJoinThreshold": str(64 * 2**20),
-    # Two rules that compute what makes rows (the cells around a place) twice more, to drop rows that have none.
+    # Two rules that compute what makes rows (the cells around a place) twice more, to drop what has none.
     "spark.sql.optimizer.excludedRules": ",".join(
         f"org.apache.spark.sql.catalyst.optimizer.{rule}"
         for rule in ("InferFiltersFromGenerate", "OptimizeGenerate")
@@ -68,7 +68,7 @@ class Failed(Unavailable):
 
 
 class Sessions:
-    """Sessions that executions borrow: as many as ran at the same time, each with the functions of queries."""
+    """Sessions that executions borrow: as many as ran at the same time, each with our functions."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

@@ -5,10 +5,10 @@ cell(lat, lon, size_m)                      the number of the cell of a grid tha
 neighbours(lat, lon, radius_m, size_m)      the cells that hold every place within the radius
 
 Laws:
-- distance(p, q) <= radius_m implies that cell(q, size_m) is one of neighbours(p, radius_m, size_m), anywhere:
-  at the poles and at both sides of the antimeridian too; no cell is there twice
-- what is null has no distance and no cell: the answer is null; nor has a cell what is no latitude in [-90, 90]
-  with a longitude in [-360, 360]
+- distance(p, q) <= radius_m implies that cell(q, size_m) is one of neighbours(p, radius_m, size_m): at the
+  poles and at both sides of the antimeridian too; no cell is there twice
+- what is null has no distance and no cell: the answer is null; nor has a cell what is no latitude in
+  [-90, 90] with a longitude in [-360, 360]
 - a radius is at most RADIUS_CELLS_MAX cells, so that neighbours has a bound; a larger one is an error
 - the functions are expressions that Spark compiles into the query: no Python runs for a row
 
@@ -31,8 +31,8 @@ SIZE_M_MIN = 1
 BAND = 2**32
 
 _DEGREE_M = EARTH_RADIUS_M * pi / 180
-# A turn is a bit more than 360 degrees, so that rounding never gives one column too many; a circle is larger by
-# a margin that is wider than that bit and all rounding, and less than a millimetre on the ground.
+# A turn is a bit more than 360 degrees, so that rounding never gives one column too many; a circle is larger
+# by a margin that is wider than that bit and all rounding, and less than a millimetre on the ground.
 _TURN = "360.000000000001D"
 _MARGIN = "1e-9D"
 

@@ -1,7 +1,7 @@
 """From rows to notifications: one payload for each subscription that an execution found something for.
 
 Laws:
-- a payload is {"channel", "execution", "at", "rows"}, rows as objects in the order in which the query gave them
+- a payload is {"channel", "execution", "at", "rows"}, rows as objects in the order of the query
 - subscriptions rise, and each is there once
 - a payload has at most PAYLOAD_BYTES_MAX bytes of rows: what does not fit is left out from the end, and
   "left_out" says how many rows that were

@@ -39,7 +39,7 @@ class Query:
 
 
 def read_queries(channels: Iterable[Channel], source: Path) -> dict[str, Query]:
-    """The queries by channel; ConfigError with every file that cannot be read. `source` is the pipeline file."""
+    """The queries by channel; ConfigError with every file that cannot be read. `source` is the pipeline."""
     found: dict[str, Query] = {}
     problems: list[Problem] = []
     document = source.read_text() if source.is_file() else ""

@@ -69,7 +69,7 @@ class Schedule:
                 self._entries[name] = entry
 
     def take(self, now_ns: int) -> list[str]:
-        """The channels that are due and not running, longest due first. They count as running until `over`."""
+        """The channels that are due and not running, longest due first. They run until `over`."""
         self._advance(now_ns)
         due = [name for name, each in self._entries.items() if not each.running and each.due_ns <= now_ns]
         due.sort(key=lambda name: self._entries[name].due_ns)

@@ -82,7 +82,7 @@ class Channels:
         subscribers: Subscribed,
         source: Path = Path("pipeline.toml"),
     ) -> None:
-        """`source` is the pipeline file: files of queries are relative to it. Call `check` before all else."""
+        """`source` is the pipeline file: files of queries are relative to it. Call `check` first."""
         self._spark = spark
         self._declared = declared
         self._datasets = datasets
@@ -97,7 +97,7 @@ class Channels:
         self._lock = threading.Lock()
 
     def check(self) -> None:
-        """Takes the declared channels if all queries can run; else ConfigError names file, line, what would do."""
+        """Takes the declared channels if all queries can run; ConfigError says why not, and what would do."""
         self.change(self._declared)
 
     def change(self, declared: Pipeline) -> None:
@@ -120,8 +120,8 @@ class Channels:
             periods_ns = {name: each.query.channel.period_ns for name, each in self._channels.items()}
             self._schedule.declare(periods_ns, time.time_ns(), changed=made, failures=failures)
         self._declared = declared
-        for each in gone:
-            each.subscriptions.close()
+        for old in gone:
+            old.subscriptions.close()
 
     def close(self) -> None:
         with self._lock:

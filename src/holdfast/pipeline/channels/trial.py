@@ -84,7 +84,7 @@ def _shortened(line: str) -> str:
 def opened(
     declared: Pipeline, channel: Channel, subscriptions: Sequence[str], source: Path
 ) -> Iterator[Trial]:
-    """The channel on the data folder of its pipeline; ConfigError if the query or a subscription cannot be."""
+    """The channel on the data of its pipeline; ConfigError if the query or a subscription cannot be."""
     query = read_queries([channel], source)[channel.name]
     _check(channel, subscriptions, source)
     layout = Layout(declared.data)
