@@ -8,6 +8,7 @@ Laws:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import signal
 import sys
@@ -22,22 +23,31 @@ DEAF_S_MAX = 60
 
 
 class Audience:
-    """`told` is called by the threads of the clients."""
+    """A client that is sent away, or loses its broker, tries the next address: it knows no more of a pair."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.host = host
-        self.port = port
+    def __init__(self, addresses: list[tuple[str, int]]) -> None:
+        self.addresses = addresses
         self.clients: list[mqtt.Client] = []
         self.subscribed = threading.Semaphore(0)
         self.lock = threading.Lock()
 
     def join(self, name: str, *topics: str) -> None:
         client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=name, clean_session=False)
-        client.on_connect = lambda client, *_: client.subscribe([(topic, 1) for topic in topics])
+        places = itertools.cycle(self.addresses)
+
+        def connected(
+            client: mqtt.Client, userdata: object, flags: object, reason: object, *_: object
+        ) -> None:
+            if reason == "Success":
+                client.subscribe([(topic, 1) for topic in topics])
+
+        client.on_connect = connected
+        client.on_disconnect = lambda client, *_: client.connect_async(*next(places))
+        client.on_connect_fail = lambda client, *_: client.connect_async(*next(places))
         client.on_subscribe = lambda *_: self.subscribed.release()
         client.on_message = self.told
-        client.reconnect_delay_set(1, 2)
-        client.connect_async(self.host, self.port)
+        client.reconnect_delay_set(1, 1)
+        client.connect_async(*next(places))
         client.loop_start()
         self.clients.append(client)
 
@@ -48,6 +58,7 @@ class Audience:
 
     def leave(self) -> None:
         for client in self.clients:
+            client.on_disconnect = None
             client.disconnect()
         for client in self.clients:
             client.loop_stop()
@@ -55,11 +66,11 @@ class Audience:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--broker", default="127.0.0.1:1883", help="the address of one broker")
+    parser.add_argument("--brokers", default="127.0.0.1:1883", help="addresses, with commas between")
     parser.add_argument("--people", type=int, default=400)
     asked = parser.parse_args()
-    host, _, port = asked.broker.rpartition(":")
-    audience = Audience(host, int(port))
+    parts = [address.rpartition(":") for address in asked.brokers.split(",")]
+    audience = Audience([(host, int(port)) for host, _, port in parts])
     for number in range(1, asked.people + 1):
         district = DISTRICTS[number % len(DISTRICTS)]
         audience.join(
@@ -72,7 +83,7 @@ def main() -> None:
     )
     for _ in audience.clients:
         if not audience.subscribed.acquire(timeout=DEAF_S_MAX):
-            sys.exit(f"the broker at {asked.broker} does not answer")
+            sys.exit(f"no broker at {asked.brokers} answers")
     print(json.dumps({"subscribed": len(audience.clients)}), flush=True)
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     audience.leave()
