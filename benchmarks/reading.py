@@ -65,6 +65,7 @@ def write_journal(data: Path, count: int) -> None:
     writer = FeedWriter.open(Layout(data).feed(FEED))
     for first in range(0, count, COMMIT_RECORDS):
         writer.append(records(first, min(COMMIT_RECORDS, count - first)))
+        writer.commit()
     writer.close()
 
 
