@@ -16,6 +16,7 @@ from . import (
     analysis,
     client,
     crash,
+    executing,
     failover,
     growth,
     ingesting,
@@ -24,6 +25,7 @@ from . import (
     memory,
     notifying,
     paho,
+    periods,
     protection,
     reading,
     recording,
@@ -58,6 +60,9 @@ BENCHMARKS = {
     "reading": reading.reading,
     "kills": kills.kills,
     "ingesting": ingesting.ingesting,
+    "executing": executing.executing,
+    "periods": periods.periods,
+    "executions": periods.executions_memory,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"

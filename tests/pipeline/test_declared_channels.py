@@ -37,7 +37,7 @@ QUERY = 'query = "SELECT 1"\n'
         (QUERY + 'new = ["emergencies", "emergencies"]\n', "channel[0].new", "twice"),
         (QUERY + 'parameters = { user = "text" }\n', "channel[0].parameters.user", "use string, bigint, "),
         (QUERY + 'parameters = { user = "bigit" }\n', "channel[0].parameters.user", "did you mean bigint?"),
-        (QUERY + 'parameters = { SUBSCRIPTION = "string" }\n', "channel[0].parameters.SUBSCRIPTION", "rename"),
+        (QUERY + 'parameters = { SUBSCRIPTION = "string" }\n', "channel[0].parameters.SUBSCRIPTION", "name"),
         (QUERY + 'parameters = { a = "string", A = "string" }\n', "channel[0].parameters.a", "rename it"),
         (QUERY + 'period = "0s"\n', "channel[0].period", "longer than 0"),
         (QUERY + 'time_limit = 3\n', "channel[0].time_limit", "a duration"),
