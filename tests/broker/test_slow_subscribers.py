@@ -134,8 +134,8 @@ def test_a_publisher_faster_than_its_contract_waits_while_the_subscriber_moves()
 
 
 def test_a_publisher_that_keeps_to_its_contract_does_not_wait_for_one_that_is_slow() -> None:
-    """With acknowledgements too: a subscriber that moves a little, as one that writes to a slow disk does, holds
-    it back for `slow_max` and no longer."""
+    """With acknowledgements too: a subscriber that moves a little, as one does that writes to a slow disk,
+    holds it back for `slow_max` and no longer."""
     bench = Bench(book(PROMISED, limits=LIMITS))
     subscriber, publisher = bench.client("s"), bench.client("p")
     subscriber.subscribe("#", qos=1)
