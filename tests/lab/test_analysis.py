@@ -209,10 +209,8 @@ def test_a_topic_without_messages_is_kept(found: Analysis) -> None:
     assert (row.messages, row.loss_success.mean) == (1, 50.0)
 
 
-def test_without_any_message_there_is_no_latency_success(found: Analysis) -> None:
-    row = row_of(found, "silent")
-    assert math.isnan(row.latency_success.mean)
-    assert row.latency_ns == {}
+def test_of_a_category_without_any_message_nothing_is_said(found: Analysis) -> None:
+    assert of_case(found.rows, "silent") == []
 
 
 def test_percentiles_are_those_of_the_streaming_verdict(found: Analysis) -> None:

@@ -69,7 +69,7 @@ class Feed(Checked, frozen=True, kw_only=True):
 
     def relations(self) -> Iterator[Problem]:
         if not self.topics:
-            yield Problem("topics", 'found none; expected topic filters, for example ["plant/#"]')
+            yield Problem("topics", 'found none; name the topics, as in ["plant/#"]')
 
 
 class Dataset(Checked, frozen=True, kw_only=True):

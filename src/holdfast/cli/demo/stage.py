@@ -43,7 +43,8 @@ ACTIONS_MAX = 16
 KILL, RESTART, PAUSE, QUIT = "krsq"
 HELP = "k kills the primary, r restarts it, s pauses or continues it, q ends it all."
 # Everything on the screen but the rows of the table and the suggestions.
-LINES_AROUND = 16
+LINES_AROUND = 14
+LINES_OF_CHANNELS = 2
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -309,7 +310,8 @@ class Stage:
         if self._beside is not None:
             lines.insert(2, self._beside.suggestion(host.strip("[]"), port))
         folded = sum(math.ceil(len(line) / self._console.width) for line in lines)
-        fits = len(snapshot.rows) + LINES_AROUND + folded <= self._console.height
+        around = LINES_AROUND + (LINES_OF_CHANNELS if self._beside is not None else 0)
+        fits = len(snapshot.rows) + around + folded <= self._console.height
         return lines if fits else []
 
     @property
