@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run test install build lint bench lab soak sim fuzz fuzz-build sanitize clean
+.PHONY: run test install build lint bench lab soak sim cluster fuzz fuzz-build sanitize clean
 
 run: install .venv/.pipeline tools-pipeline
 	@$(BIN)/holdfast demo --with examples/emergencies
@@ -82,6 +82,10 @@ SIM_SEEDS ?= 1..20000
 sim: build
 	@$(BIN)/holdfast sim --seeds $(SIM_SEEDS)
 	@HOLDFAST_SIM_MUTANTS=all $(BIN)/python -m pytest --timeout=3600 tests/sim/test_mutants.py
+
+# What a pipeline does when its cluster of Spark is gone: waits of minutes.
+cluster: build tools-test
+	@HOLDFAST_CLUSTER=all $(BIN)/python -m pytest --timeout=600 tests/pipeline/test_cluster.py tests/pipeline/test_cluster_gone.py
 
 # Fuzzing and tests with the address and undefined-behaviour sanitizers on the compiled modules, in a venv and a
 # build directory of their own.

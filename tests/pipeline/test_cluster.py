@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from binascii import crc32
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +59,7 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(tmp_path: Path) -> Non
     assert {row["topic"]: [row["count(1)"], row["sum(crc)"]] for row in rows_found} == dict(expected)
 
 
+@pytest.mark.skipif("HOLDFAST_CLUSTER" not in os.environ, reason="takes minutes: make cluster")
 @pytest.mark.timeout(300)
 def test_a_cluster_that_is_not_there_is_an_error() -> None:
     with pytest.raises(Unavailable, match=r"no Spark master answers at spark://127\.0\.0\.1:"):

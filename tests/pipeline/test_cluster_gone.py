@@ -40,6 +40,7 @@ def cluster(folder: Path, port: int) -> Iterator[str]:
             process.wait()
 
 
+@pytest.mark.skipif("HOLDFAST_CLUSTER" not in os.environ, reason="takes minutes: make cluster")
 @pytest.mark.timeout(600)
 def test_a_cluster_that_is_gone_is_waited_for(
     tmp_path: Path, start_broker: Callable[..., BrokerProcess]
