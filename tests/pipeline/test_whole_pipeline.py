@@ -1,4 +1,4 @@
-"""Messages in, notifications out, with real Spark, while the JVM, the driver and the recorder are killed."""
+"""Messages in, notifications out, with real Spark, while the JVM and the driver are killed."""
 
 import asyncio
 import json
