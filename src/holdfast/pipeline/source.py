@@ -34,8 +34,9 @@ from holdfast.pipeline.spark import map_in_arrow
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A journal has as many rows in a batch as came between two commits; Spark likes more.
-BATCH_ROWS = 20_000
+# A journal has as many rows in a batch as came between two commits. Small ones are put together; large ones
+# go as they are: more than a processor's cache holds makes Spark slower.
+BATCH_ROWS = 4_000
 # All columns may be null, as Spark has them.
 ROWS = pa.schema([pa.field("feed", pa.string()), *(pa.field(each.name, each.type) for each in RECORD)])
 
@@ -76,7 +77,7 @@ def frame_of_ranges(
 
 
 def read_range(where: str, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, exactly, in batches of about BATCH_ROWS."""
+    """The rows of a range, exactly, in batches of BATCH_ROWS or more."""
     with _said(where, wanted):
         expected = wanted.start
         for batches in _gather(open_feed(where, wanted.feed).read(wanted.start, wanted.end)):
@@ -103,7 +104,9 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
 
 
 def _rows(feed: str, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    columns = [pa.concat_arrays([batch.column(place) for batch in batches]) for place in range(len(RECORD))]
+    columns = batches[0].columns
+    if len(batches) > 1:
+        columns = [pa.concat_arrays([each.column(place) for each in batches]) for place in range(len(RECORD))]
     feeds = pa.repeat(pa.scalar(feed, pa.string()), len(columns[0]))
     return pa.RecordBatch.from_arrays([feeds, *columns], schema=ROWS)
 
