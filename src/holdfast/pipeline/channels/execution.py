@@ -45,6 +45,8 @@ SETTINGS = {
     # Plans of small inputs: what is decided again while a query runs costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.explainMode": "simple",
+    # Rows that go along with a query are few: one task.
+    "spark.sql.leafNodeDefaultParallelism": "1",
     # What is new fits here; larger than it, joins are by sorting or hashing in parts, as always.
     "spark.sql.autoBroadcastJoinThreshold": str(64 * 2**20),
     # Two rules that compute what makes rows (the cells around a place) twice more, to drop what has none.
@@ -81,7 +83,8 @@ class Sessions:
             session = self._idle.pop() if self._idle else None
         if session is None:
             session = self._spark.newSession()
-            for name, value in SETTINGS.items():
+            cores = self._spark.sparkContext.defaultParallelism
+            for name, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(cores)}.items():
                 session.conf.set(name, value)
             register(session)
         try:
