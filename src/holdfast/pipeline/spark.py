@@ -70,6 +70,9 @@ SETTINGS = {
     "spark.app.name": "holdfast",
     "spark.ui.enabled": "false",
     JAVA_OPTIONS: SERIAL,
+    # Each small broadcast and aggregation takes a page of this size, which is 64 MiB by default: a few of
+    # them a second fill the heap.
+    "spark.buffer.pageSize": "1m",
     "spark.log.level": "ERROR",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.adaptive.enabled": "false",

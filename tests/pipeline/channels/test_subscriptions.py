@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.pipeline.channels import subscriptions as module
+from holdfast.pipeline.channels.execution import Sessions
 from holdfast.pipeline.channels.subscriptions import Subscriptions, rows_of
 from holdfast.pipeline.declared import Channel
 from holdfast.pipeline.parameters import format_subscription
@@ -30,7 +31,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 @given(st.lists(st.sets(st.sampled_from(NAMES)), min_size=1, max_size=6))
 def test_changed_in_steps_is_the_same_as_built_anew(small: None, states: list[set[str]]) -> None:
-    relation = Subscriptions(spark(), CHANNEL)
+    relation = Subscriptions(spark(), Sessions(spark()).bulk, CHANNEL)
     for present in states:
         relation.update(present)
         expected, unfit = rows_of(CHANNEL, present)
@@ -42,7 +43,7 @@ def test_changed_in_steps_is_the_same_as_built_anew(small: None, states: list[se
 
 
 def test_a_small_change_of_many_writes_nothing_anew() -> None:
-    relation = Subscriptions(spark(), CHANNEL)
+    relation = Subscriptions(spark(), Sessions(spark()).bulk, CHANNEL)
     many = [f"s{number}/{number}" for number in range(20_000)]
     relation.update(many)
     (segment,) = relation._segments
@@ -56,9 +57,26 @@ def test_a_small_change_of_many_writes_nothing_anew() -> None:
     assert not segment.frame.is_cached
 
 
+def test_a_change_that_failed_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    relation = Subscriptions(spark(), Sessions(spark()).bulk, CHANNEL)
+    many = [f"s{number}/{number}" for number in range(5000)]
+    relation.update(many[:3000])
+
+    def fail() -> None:
+        raise RuntimeError("no session")
+
+    monkeypatch.setattr(relation, "_bulk", fail)
+    with pytest.raises(RuntimeError, match="no session"):
+        relation.update(many)
+    monkeypatch.undo()
+    relation.update(many)
+    assert relation.frame().count() == len(relation) == 5000
+    relation.close()
+
+
 def test_any_text_is_a_value_and_stays_as_it_is() -> None:
     values = ["it's", 'a "b"', "line\nbreak", "a/b", "%", "ü→🎈", "'; DROP TABLE x; --", "\\", "${x}", "null"]
-    relation = Subscriptions(spark(), CHANNEL)
+    relation = Subscriptions(spark(), Sessions(spark()).bulk, CHANNEL)
     relation.update([format_subscription((value, 1)) for value in values])
     assert sorted(row["name"] for row in relation.frame().collect()) == sorted(values)
     relation.close()

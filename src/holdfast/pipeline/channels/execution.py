@@ -19,6 +19,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
+import pyarrow as pa
+
 from holdfast.errors import Unavailable
 from holdfast.pipeline.channels.checking import SUBSCRIPTION, bare, mentioned, said_in_java, shortened
 from holdfast.pipeline.channels.frames import NewRows, give_name
@@ -27,7 +29,6 @@ from holdfast.pipeline.channels.queries import Query
 from holdfast.units import S, format_duration
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.pipeline.datasets.views import Datasets
@@ -45,13 +46,12 @@ SETTINGS = {
     # Plans of small inputs: what is decided again while a query runs costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.explainMode": "simple",
+    # Rows that go along with a query are few: one task.
+    "spark.sql.leafNodeDefaultParallelism": "1",
     # What is new fits here; larger than it, joins are by sorting or hashing in parts, as always.
     "spark.sql.autoBroadcastJoinThreshold": str(64 * 2**20),
-    # Two rules that compute what makes rows (the cells around a place) twice more, to drop what has none.
-    "spark.sql.optimizer.excludedRules": ",".join(
-        f"org.apache.spark.sql.catalyst.optimizer.{rule}"
-        for rule in ("InferFiltersFromGenerate", "OptimizeGenerate")
-    ),
+    # It would compute what makes rows (the cells around a place) twice more, to drop rows that have none.
+    "spark.sql.optimizer.excludedRules": ("org.apache.spark.sql.catalyst.optimizer.InferFiltersFromGenerate"),
 }
 
 
@@ -73,7 +73,16 @@ class Sessions:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._idle: list[SparkSession] = []
+        self._bulk: SparkSession | None = None
         self._lock = threading.Lock()
+
+    def bulk(self) -> SparkSession:
+        """One in which rows from Python become data, never a part of a plan that is compared and copied."""
+        with self._lock:
+            if self._bulk is None:
+                self._bulk = self._spark.newSession()
+                self._bulk.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
+            return self._bulk
 
     @contextmanager
     def borrowed(self) -> Iterator[SparkSession]:
@@ -81,7 +90,8 @@ class Sessions:
             session = self._idle.pop() if self._idle else None
         if session is None:
             session = self._spark.newSession()
-            for name, value in SETTINGS.items():
+            cores = self._spark.sparkContext.defaultParallelism
+            for name, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(cores)}.items():
                 session.conf.set(name, value)
             register(session)
         try:
@@ -134,14 +144,18 @@ class Watch:
 
 @contextmanager
 def in_words(query: Query, watch: Watch) -> Iterator[None]:
-    """Any failure of Spark becomes a `Failed`."""
-    from py4j.protocol import Py4JError
+    """What Spark or a file makes of the query becomes a `Failed`; that Spark is gone is nobody's failure."""
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     name, limit_ns = query.channel.name, query.channel.time_limit_ns
     try:
         yield
+    except (OSError, pa.ArrowException) as error:
+        raise Failed(name, f"{type(error).__name__}: {error}") from error
     except (PySparkException, Py4JError) as error:
+        if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+            raise Unavailable(f"the session of Spark ended under channel {name}") from error
         if watch.late.is_set():
             raise Failed(
                 name, f"it took longer than its time_limit of {format_duration(limit_ns)}"
@@ -169,5 +183,5 @@ def planned(session: SparkSession, query: Query, views: Mapping[str, DataFrame])
 
 def run(session: SparkSession, query: Query, views: Relations, watch: Watch) -> pa.Table:
     """What the query finds: `subscription` and `row`."""
-    with in_words(query, watch), watch:
+    with watch:
         return planned(session, query, {name: make() for name, make in views.items()}).toArrow()

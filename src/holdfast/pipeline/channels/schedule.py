@@ -64,7 +64,7 @@ class Schedule:
                 slot = next(free)
                 shift_ns = period_ns * (slot * SPREAD_PPM % 1_000_000) // 1_000_000
                 entry = Entry(period_ns, slot, now_ns + shift_ns, failures=(failures or {}).get(name, 0))
-                if entry.failures:
+                if entry.failures > 1:
                     entry.due_ns += self._pause(entry) * period_ns
                 self._entries[name] = entry
 

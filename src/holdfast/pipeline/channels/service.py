@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.pipeline.channels.checking import SUBSCRIPTIONS, Checker
-from holdfast.pipeline.channels.execution import Failed, Relations, Sessions, Watch, run, views_of
+from holdfast.pipeline.channels.execution import Failed, Sessions, Watch, in_words, run, views_of
 from holdfast.pipeline.channels.frames import NewRows
 from holdfast.pipeline.channels.notifications import notifications
 from holdfast.pipeline.channels.queries import Query, read_queries
@@ -64,9 +64,9 @@ class Tally:
 class _Channel:
     """A channel that runs: its query, its subscriptions in Spark, and how far it is beyond its mark."""
 
-    def __init__(self, spark: SparkSession, query: Query) -> None:
+    def __init__(self, query: Query, subscriptions: Subscriptions) -> None:
         self.query = query
-        self.subscriptions = Subscriptions(spark, query.channel)
+        self.subscriptions = subscriptions
         self.subscribed: int | None = None
         self.covered = 0
         self.tally = Tally()
@@ -108,7 +108,7 @@ class Channels:
         if changed:
             schemas = {name: self._datasets.schema(name) for name in self._datasets.names}
             Checker(self._spark, schemas).check(changed, self._source)
-        made = {query.channel.name: _Channel(self._spark, query) for query in changed}
+        made = {query.channel.name: self._make(query) for query in changed}
         for name in made:
             self._begin(name)
         failures = {name: each.in_a_row for name in made if (each := self._results.failure(name))}
@@ -122,6 +122,9 @@ class Channels:
         self._declared = declared
         for old in gone:
             old.subscriptions.close()
+
+    def _make(self, query: Query) -> _Channel:
+        return _Channel(query, Subscriptions(self._spark, self._sessions.bulk, query.channel))
 
     def close(self) -> None:
         with self._lock:
@@ -194,17 +197,15 @@ class Channels:
             channel.covered = upto
             tally.skipped += 1
             return None
-        self._follow(channel)
         found = None
-        if len(channel.subscriptions):
-            views = dict(views_of(self._datasets, self._new, channel.query, after, upto))
-            watch = Watch(self._spark, channel.query, f"channel {name}, execution {number + 1}")
-            with self._sessions.borrowed() as session:
-                views[SUBSCRIPTIONS] = channel.subscriptions.frame
-                rows = self._run(session, channel, views, watch)
-            found = notifications(rows, name, number + 1, now_ns)
-        elif not channel.query.channel.new:
-            return None
+        watch = Watch(self._spark, channel.query, f"channel {name}, execution {number + 1}")
+        with in_words(channel.query, watch):
+            self._follow(channel)
+            if len(channel.subscriptions):
+                rows = self._run(channel, watch, after, upto)
+                found = notifications(rows, name, number + 1, now_ns)
+            elif not channel.query.channel.new:
+                return None
         execution = Execution(
             channel=name,
             number=number + 1,
@@ -218,9 +219,12 @@ class Channels:
         tally.executions += 1
         return execution
 
-    def _run(self, session: SparkSession, channel: _Channel, views: Relations, watch: Watch) -> pa.Table:
+    def _run(self, channel: _Channel, watch: Watch, after: int, upto: int) -> pa.Table:
+        views = dict(views_of(self._datasets, self._new, channel.query, after, upto))
+        views[SUBSCRIPTIONS] = channel.subscriptions.frame
         try:
-            return run(session, channel.query, views, watch)
+            with self._sessions.borrowed() as session:
+                return run(session, channel.query, views, watch)
         finally:
             if watch.late.is_set():
                 with self._lock:

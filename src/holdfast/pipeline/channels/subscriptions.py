@@ -11,7 +11,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -72,12 +72,11 @@ class Segment:
 class Subscriptions:
     """For one channel; a thread at a time."""
 
-    def __init__(self, spark: SparkSession, channel: Channel) -> None:
+    def __init__(self, spark: SparkSession, bulk: Callable[[], SparkSession], channel: Channel) -> None:
+        """`bulk` gives a session in which rows from Python do not become part of a plan: for segments."""
         self.channel = channel
         self._local = spark
-        # Segments are sent as data, never as part of a plan that is compared and copied.
-        self._bulk = spark.newSession()
-        self._bulk.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
+        self._bulk = bulk
         self._known: set[str] = set()
         self._unfit: set[str] = set()
         self._segments: list[Segment] = []
@@ -96,12 +95,16 @@ class Subscriptions:
         """These are the subscriptions now."""
         now = set(present)
         came, went = now - self._known, self._known - now
-        self._known = now
-        if came or went:
-            self._frame = None
+        if not came and not went:
+            return
+        try:
+            self._known, self._frame = now, None
             self._remove(went)
             self._add(came)
             self._settle()
+        except BaseException:
+            self.close()
+            raise
 
     def frame(self) -> DataFrame:
         """The relation as it is."""
@@ -115,9 +118,12 @@ class Subscriptions:
         return self._frame
 
     def close(self) -> None:
-        for each in self._segments:
+        """Gives back what Spark keeps; an update begins from nothing then."""
+        segments, self._segments, self._frame = self._segments, [], None
+        self._known, self._unfit, self._gone = set(), set(), set()
+        self._loose = self._loose.slice(0, 0)
+        for each in segments:
             each.frame.unpersist()
-        self._segments, self._frame = [], None
 
     # -- changes -------------------------------------------------------------------------------------------
 
@@ -165,7 +171,7 @@ class Subscriptions:
 
     def _write(self, rows: pa.Table) -> None:
         if rows.num_rows:
-            frame = self._bulk.createDataFrame(rows)
+            frame = self._bulk().createDataFrame(rows)
             if rows.num_rows < PARTITION_ROWS_MIN:
                 frame = frame.coalesce(1)
             frame.persist()

@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.channels import channel_topic, parse_subscription, shape
 from holdfast.pipeline.channels.checking import SUBSCRIPTIONS, Checker, mentioned
-from holdfast.pipeline.channels.execution import Relations, Sessions, Watch, planned, run, views_of
+from holdfast.pipeline.channels.execution import Relations, Sessions, Watch, in_words, planned, run, views_of
 from holdfast.pipeline.channels.frames import NewRows
 from holdfast.pipeline.channels.notifications import notifications
 from holdfast.pipeline.channels.queries import Query, read_queries
@@ -32,18 +32,19 @@ PLAN_LINES_MAX = 200
 
 
 class Trial:
-    def __init__(self, query: Query, datasets: Datasets, subscriptions: Subscriptions) -> None:
+    def __init__(self, query: Query, datasets: Datasets, subscriptions: Sequence[str]) -> None:
         self._query = query
         self._datasets = datasets
-        self._subscriptions = subscriptions
         self._sessions = Sessions(datasets.spark)
+        self._subscriptions = Subscriptions(datasets.spark, self._sessions.bulk, query.channel)
+        self._subscriptions.update(subscriptions)
         self._version = datasets.manifest.version
 
     def run(self) -> Iterator[tuple[str, bytes]]:
         """Topic and payload of each notification, as execution 0."""
         name = self._query.channel.name
         watch = Watch(self._datasets.spark, self._query, f"channel {name}, by hand")
-        with self._sessions.borrowed() as borrowed:
+        with self._sessions.borrowed() as borrowed, in_words(self._query, watch):
             rows = run(borrowed, self._query, self._views(), watch)
         found = notifications(rows, name, 0, time.time_ns())
         for subscription, payload in zip(*(column.to_pylist() for column in found.columns), strict=True):
@@ -93,10 +94,7 @@ def opened(
         spark = session(declared.spark.master, memory=declared.spark.memory)
         datasets = Datasets(spark, declared, layout, manifest, source.parent)
         Checker(spark, {name: datasets.schema(name) for name in datasets.names}).check([query], source)
-        given = Subscriptions(spark, channel)
-        given.update(subscriptions or [""])
-        yield Trial(query, datasets, given)
-        given.close()
+        yield Trial(query, datasets, subscriptions or [""])
     finally:
         manifest.close()
 
