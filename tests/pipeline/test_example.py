@@ -47,7 +47,10 @@ def test_the_city_is_told_of_its_emergencies_though_a_worker_dies(tmp_path: Path
             code = process.wait()
         finally:
             process.kill()
+            process.wait()
             follower.join()
+            assert process.stdout is not None
+            process.stdout.close()
     assert code == 0, errors.read_text()[-4000:]
     assert 0 < killed_at < len(told)
     near = [(topic, row["id"]) for topic, row in told if "/emergencies_near_me/" in topic]

@@ -36,7 +36,7 @@ SETTINGS = {
 class SparkCluster:
     """A master and workers for the length of a `with` block; `url` is what a session takes as its master."""
 
-    def __init__(self, workers: int = 2, cores: int = 1, memory: str = "768m") -> None:
+    def __init__(self, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
         (self.port,) = free_ports(1)
         self.url = f"spark://{LOOPBACK}:{self.port}"
         self.workers: list[subprocess.Popen[bytes]] = []
