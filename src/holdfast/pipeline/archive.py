@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-ARCHIVES_MAX = 4
+ARCHIVES_MAX = 8
 
 
 def cache_folder() -> Path:
