@@ -67,6 +67,17 @@ JOIN (SELECT *, explode(cells) AS near
   ON cell(s.lat, s.lon, {CELL_M}) = r.near AND distance(s.lat, s.lon, r.lat, r.lon) <= {CELL_M}
 '''
 """
+ROW = "to_json(struct(r.id, r.lat)) AS row"
+BY_HAND = {
+    "equal": f"SELECT /*+ BROADCAST(r) */ p.subscription, {ROW} FROM parameters p JOIN new r USING (key)",
+    "near": f"""
+        SELECT /*+ BROADCAST(r) */ p.subscription, {ROW}
+        FROM parameters p
+        JOIN (SELECT id, lat, lon, explode(cells) AS cell
+              FROM (SELECT id, lat, lon, neighbours(lat, lon, {CELL_M}, {CELL_M}) AS cells FROM new)) r
+          ON r.cell = p.cell AND distance(p.lat, p.lon, r.lat, r.lon) <= {CELL_M}
+        """,
+}
 # Degrees: a country about so large that a million places have 14 within a kilometre of each record.
 SOUTH, WEST, HEIGHT, WIDTH = 48.0, 8.0, 4.3, 6.5
 
@@ -126,23 +137,12 @@ class ByHand:
             frame = frame.selectExpr("*", f"cell(lat, lon, {CELL_M}) AS cell")
         self.parameters: DataFrame = frame.cache()
         self.parameters.count()
+        self.parameters.createOrReplaceTempView("parameters")
 
     def run(self, path: Path) -> int:
-        from pyspark.sql import functions as f
-
-        new = self._session.read.schema(self._schema).parquet(str(path)).select("id", "key", "lat", "lon")
-        if self._name == "equal":
-            joined = self.parameters.join(f.broadcast(new), "key")
-        else:
-            cells = new.selectExpr(
-                "id", "lat AS rlat", "lon AS rlon", f"neighbours(lat, lon, {CELL_M}, {CELL_M}) c"
-            )
-            near = cells.select("id", "rlat", "rlon", f.explode("c").alias("cell"))
-            joined = self.parameters.join(f.broadcast(near), "cell").where(
-                f"distance(lat, lon, rlat, rlon) <= {CELL_M}"
-            ).withColumn("lat", f.col("rlat"))  # fmt: skip
-        row = f.to_json(f.struct("id", "lat"))
-        return int(joined.select("subscription", row.alias("row")).toArrow().num_rows)
+        new = self._session.read.schema(self._schema).parquet(str(path))
+        new.createOrReplaceTempView("new")
+        return int(self._session.sql(BY_HAND[self._name]).toArrow().num_rows)
 
     def close(self) -> None:
         self.parameters.unpersist()
@@ -177,7 +177,7 @@ class InDuckDB:
         )
         near = "SELECT p.subscription, r.id, r.lat FROM parameters p JOIN fresh r USING (cell)"
         near += f" WHERE {metres} <= {CELL_M}"
-        found: Any = self._base.execute(equal if self._name == "equal" else near).to_arrow_table()
+        found: Any = self._base.sql(equal if self._name == "equal" else near).to_arrow_table()
         return int(found.num_rows)
 
 

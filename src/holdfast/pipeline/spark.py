@@ -80,6 +80,11 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # What Spark remembers of jobs and queries that are over: nobody looks at the plans of thousands.
+    "spark.ui.retainedJobs": "500",
+    "spark.ui.retainedStages": "500",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.ui.retainedExecutions": "20",
 }
 # For a few large jobs over data whose sizes nobody knows before.
 LARGE_JOBS = {

@@ -94,6 +94,20 @@ class Stage:
             first_version=version, last_version=version, oldest_ns=now_ns, newest_ns=now_ns,
         )  # fmt: skip
 
+    def compact(self, name: str) -> None:
+        """All files of a log become one; its rows belong to the versions that brought them."""
+        files = self.manifest.files(name)
+        folder = self.layout.dataset(name)
+        file = f"{uuid4().hex}.parquet"
+        table = pa.concat_tables(pq.read_table(folder / each.name, partitioning=None) for each in files)
+        pq.write_table(table, folder / file)
+        written = Written(
+            dataset=name, name=file, rows=table.num_rows, bytes=(folder / file).stat().st_size,
+            first_version=min(each.first_version for each in files),
+            last_version=max(each.last_version for each in files), oldest_ns=0, newest_ns=time.time_ns(),
+        )  # fmt: skip
+        self.manifest.commit([written], files)
+
     def execute(self, name: str) -> dict[str, list[dict[str, Any]]]:
         """Rows by subscription of one execution of the channel."""
         return self.found(self.channels.execute(name, time.time_ns()))

@@ -127,6 +127,20 @@ def test_large_new_rows_are_read_by_spark_and_are_the_same(
     assert stage.execute("kinds") == {"fire": [{"id": "e2"}, {"id": "e1"}], "flood": [{"id": "e3"}]}
 
 
+@pytest.mark.parametrize("local_rows_max", [frames.LOCAL_ROWS_MAX, 0])
+def test_compaction_makes_nothing_new_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, local_rows_max: int
+) -> None:
+    monkeypatch.setattr(frames, "LOCAL_ROWS_MAX", local_rows_max)
+    stage.add({"emergencies": [emergency(1)]})
+    assert stage.execute("kinds") == {"fire": [{"id": "e1"}]}
+    stage.add({"emergencies": [emergency(2)]})
+    stage.compact("emergencies")
+    assert stage.execute("kinds") == {"fire": [{"id": "e2"}]}
+    stage.compact("emergencies")
+    assert stage.execute("kinds") == {}
+
+
 def test_typed_parameters_other_datasets_and_nulls_join(stage: Stage) -> None:
     odd = 'it\'s "odd"\n'
     stage.add(

@@ -6,7 +6,7 @@ import math
 from functools import cache
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -64,7 +64,10 @@ def beside(places: list[Place], radius_m: float) -> list[Place]:
     return found
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Each example is a job of Spark: what fails is told as it is.
+@settings(
+    max_examples=15, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow]
+)  # fmt: skip
 @given(PLACES, st.sampled_from((10.0, 1000.0, 250_000.0, 6_000_000.0)), st.sampled_from((1, 0.3, 20, 31.9)))
 def test_joined_by_cells_is_the_same_as_by_distance(places: list[Place], size_m: float, cells: float) -> None:
     radius_m = cells * size_m

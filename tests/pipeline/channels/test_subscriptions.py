@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.pipeline.channels import subscriptions as module
@@ -26,10 +26,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(
-    max_examples=12, deadline=None,
+    max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(st.lists(st.sets(st.sampled_from(NAMES)), min_size=1, max_size=6))
+@example([set(NAMES[:20]), set(NAMES[:22]), set(NAMES[2:22]), set(NAMES[1:23])])
 def test_changed_in_steps_is_the_same_as_built_anew(small: None, states: list[set[str]]) -> None:
     relation = Subscriptions(spark(), Sessions(spark()).bulk, CHANNEL)
     for present in states:

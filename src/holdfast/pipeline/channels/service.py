@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from holdfast.pipeline.declared import Pipeline
 
 LOOK_NS_MAX = 60 * S
-# What was cancelled is given so long to end.
-STUCK_NS = 60 * S
+# What was cancelled is given so long to end, well before Spark forgets the job.
+STUCK_NS = 20 * S
 
 
 class Subscribed(Protocol):
