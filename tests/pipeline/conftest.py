@@ -1,9 +1,8 @@
-"""One session of Spark for all tests of a process: its start is the dearest thing here."""
+"""One session of Spark for all tests of a process, as far as they let it live: its start is dear."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +21,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         starting.prepare(lambda line: print(line, file=sys.__stderr__))
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    yield starting.session(MASTER, memory="1g")
-    starting.stop()
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    """The running one, or another where a test of a cluster or a crash has ended it."""
+    return starting.session(MASTER, memory="1g")

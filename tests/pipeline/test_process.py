@@ -277,7 +277,7 @@ def test_channels_change_between_executions_or_stay() -> None:
         assert "there is none" in str(bench.await_told("channels not changed")["why"])
         before = len(work.executed)
         wait_until(lambda: len(work.executed) > before + 10, "the old ones go on", WAIT_S)
-        bench.runner.change(Pipeline(channels=(Channel(name="other"),)))
+        bench.runner.change(Pipeline(channels=(Channel(name="other", query="SELECT 1"),)))
         bench.await_told("channels changed")
         wait_until(lambda: "other" in work.executed, "the new one", WAIT_S)
         assert [each.channels[0].name for each in bench.taken] == ["other"]
