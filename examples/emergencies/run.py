@@ -153,6 +153,8 @@ def main() -> None:
     parser.add_argument("--master", help="a Spark master; without it this machine")
     parser.add_argument("--late", type=float, default=LATE_S, help="seconds after which one is too late")
     asked = parser.parse_args()
+    # Whoever ends this ends all of it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="holdfast-city-") as folder:
         heard = play(asked, Path(folder))
     worst_s = max(heard.took_s, default=0.0)
