@@ -35,8 +35,8 @@ def execution(channel: str, number: int, *, at_ns: int = 0, rows: int = 0) -> Ex
     return Execution(channel, number, number - 1, number, at_ns, at_ns, rows)
 
 
-def files(layout: Layout) -> set[str]:
-    return {path.name for path in layout.results("").glob("*/*")}
+def files(layout: Layout) -> list[Path]:
+    return list(layout.results("").glob("*/*"))
 
 
 SUBSCRIPTIONS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
