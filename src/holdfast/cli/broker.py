@@ -33,6 +33,10 @@ def broker(
             metavar="DIR", help="Where sessions and durable messages are kept, for this broker alone."
         ),
     ] = None,
+    security: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Who may connect, where and how, in TOML; see docs/security.md."),
+    ] = None,
     policy: Annotated[str, typer.Option(help="Order of dispatch: " + ", ".join(POLICY_NAMES) + ".")] = "edf",
     check_config: Annotated[
         bool,
@@ -53,7 +57,7 @@ def broker(
     if policy not in POLICY_NAMES:
         problems.append(Problem("--policy", f"{policy!r} is not one of {', '.join(POLICY_NAMES)}"))
     if check_config:
-        check(contracts, problems)
+        check(contracts, security, problems)
         return
     if problems:
         raise ConfigError("holdfast broker", problems)
@@ -65,6 +69,7 @@ def broker(
             group=None if group is None else str(group),
             member=member,
             data=None if data is None else str(data),
+            security=None if security is None else str(security),
         )
     )
 
@@ -88,9 +93,12 @@ def become_broker(options: BrokerOptions) -> None:
     import msgspec
 
     from holdfast.contract.plan import load_admitted
+    from holdfast.security.config import load_security
 
     if options.contracts is not None:
         load_admitted(Path(options.contracts))
+    if options.security is not None:
+        load_security(options.security)
     arguments = msgspec.json.encode(options).decode()
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "holdfast.runtime.serve", arguments])
@@ -112,14 +120,17 @@ def parse_addresses(listen: list[str]) -> tuple[list[tuple[str, int]], list[Prob
     return addresses, problems
 
 
-def check(contracts: Path | None, problems: list[Problem]) -> None:
-    """Reports every problem of the options and of the file together."""
+def check(contracts: Path | None, security: Path | None, problems: list[Problem]) -> None:
+    """Reports every problem of the options and of the files together."""
     from holdfast.contract.plan import load_admitted
+    from holdfast.security.config import load_security
 
     lines = [f"holdfast broker: {problem}" for problem in problems]
-    if contracts is not None:
+    for path, load in ((contracts, load_admitted), (security, load_security)):
+        if path is None:
+            continue
         try:
-            load_admitted(contracts)
+            load(path)
         except ConfigError as error:
             lines.append(str(error))
     for line in lines:

@@ -15,3 +15,4 @@ class BrokerOptions(Struct, frozen=True):
     member: str | None = None
     switches: Switches = Switches()
     data: str | None = None
+    security: str | None = None

@@ -1,0 +1,244 @@
+"""The file behind `--security`: who may connect where, how brokers know each other, and what bounds a user.
+
+Laws:
+- what this file does not allow is not allowed; without a file, clients on loopback need no name, and nobody
+  else gets in
+- a `Security` that was loaded is usable: every file it names was there and could be read, and what must be
+  secret could not be read by everybody
+- paths are relative to the file; inside they are absolute
+- no error says anything of what a secret file holds
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from holdfast.config import Checked, load, named, text, whole
+from holdfast.errors import ConfigError, Problem
+from holdfast.replication.group import Address, parse_address
+
+PATH = text(1000, "file")
+RATE = whole(1, 10**12, 1000, optional=True)
+SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4096
+READABLE_BY_EVERYBODY = 0o007
+
+Anonymous = Literal["never", "loopback", "anywhere"]
+
+
+class Tls(Checked, frozen=True, kw_only=True):
+    """What this broker shows, and whose certificates it believes."""
+
+    certificate: Annotated[str, text(1000, "server.pem")]
+    key: Annotated[str, text(1000, "server.key")]
+    authority: str = ""  # who signs the certificates of clients and of other members
+    clients: Literal["no", "ask", "require"] = "no"
+
+    def relations(self) -> Iterator[Problem]:
+        if self.clients != "no" and not self.authority:
+            yield Problem(
+                "authority",
+                f'missing; clients = "{self.clients}" needs to know who signs their certificates, '
+                'for example authority = "ca.pem"',
+            )
+
+
+class Peers(Checked, frozen=True, kw_only=True):
+    """How the members of a group know each other; both may be asked for."""
+
+    tls: bool = False
+    secret: str = ""
+    unprotected: bool = False  # neither, though the link is not on loopback
+
+    def relations(self) -> Iterator[Problem]:
+        if self.unprotected and self.protected:
+            yield Problem(
+                "unprotected", "members cannot be unprotected and have a secret or TLS; leave it out"
+            )
+
+    @property
+    def protected(self) -> bool:
+        return self.tls or bool(self.secret)
+
+
+class Rates(Checked, frozen=True, kw_only=True):
+    """Who sends faster is read more slowly; nothing it sent is lost. None: as fast as the broker can."""
+
+    messages_per_s_max: Annotated[int | None, RATE] = None
+    bytes_per_s_max: Annotated[int | None, RATE] = None
+
+
+class UserLimits(Rates, frozen=True, kw_only=True):
+    """What all the connections of one user may do together."""
+
+    connections_max: Annotated[int | None, whole(1, 10**9, 10, optional=True)] = None
+
+
+class Listener(Rates, frozen=True, kw_only=True):
+    """One address; its limits are for all its connections together.
+
+    Without an address it says what holds for the addresses of `--listen` and of the group file.
+    """
+
+    address: str = ""
+    protocol: Literal["mqtt", "websocket"] = "mqtt"
+    tls: bool = False
+    connections_max: Annotated[int | None, whole(1, 10**9, 1000, optional=True)] = None
+    packet_bytes_max: Annotated[int | None, whole(16, 268_435_460, 65_536, optional=True)] = None
+
+    def relations(self) -> Iterator[Problem]:
+        if self.address and parse_address(self.address) is None:
+            yield Problem("address", f"found {self.address!r}; expected HOST:PORT, for example 0.0.0.0:8883")
+
+    @property
+    def place(self) -> Address:
+        place = parse_address(self.address)
+        assert place is not None
+        return place
+
+    def at(self, host: str, port: int) -> Listener:
+        """The same at an address from elsewhere."""
+        return msgspec.structs.replace(self, address=str(Address(f"[{host}]" if ":" in host else host, port)))
+
+
+class Security(Checked, frozen=True, kw_only=True):
+    """The whole file; load_security looks at the files that it names."""
+
+    anonymous: Anonymous = "loopback"
+    users: str = ""
+    rules: str = ""
+    hook: str = ""
+    tls: Tls | None = None
+    peers: Peers = Peers()
+    listeners: tuple[Listener, ...] = named("listener", ())
+    limits: UserLimits = UserLimits()
+
+    def relations(self) -> Iterator[Problem]:
+        if self.tls is None:
+            for index, listener in enumerate(self.listeners):
+                if listener.tls:
+                    yield Problem(f"listener[{index}].tls", f"needs {TLS_EXAMPLE}")
+        if self.peers.tls and (self.tls is None or not self.tls.authority):
+            yield Problem("peers.tls", f'needs {TLS_EXAMPLE} and authority = "ca.pem"')
+        if self.anonymous == "never" and not self.names_users:
+            yield Problem(
+                "anonymous",
+                '"never", and nothing says who else may connect: nobody could; add users = "users"',
+            )
+        addresses = [listener.address for listener in self.listeners]
+        for address in sorted({each for each in addresses if addresses.count(each) > 1}):
+            yield Problem("listener", f"{address!r} stands at two listeners; each has its own address")
+
+    @property
+    def names_users(self) -> bool:
+        """Whether there is a way to know who a client is."""
+        return bool(self.users or self.hook or (self.tls is not None and self.tls.clients != "no"))
+
+    def listener_at(self, host: str, port: int) -> Listener:
+        """What holds for an address of `--listen` or of the group file."""
+        usual = Listener()
+        for listener in self.listeners:
+            if not listener.address:
+                usual = listener
+            elif (listener.place.host, listener.place.port) == (host, port):
+                return listener
+        return usual.at(host, port)
+
+
+TLS_EXAMPLE = '[tls] with certificate = "server.pem" and key = "server.key"'
+
+
+def load_security(path: str | Path) -> Security:
+    """The file at `path`, or a ConfigError with everything that is wrong with it and the files it names."""
+    security = _resolved(load(path, Security), Path(path).absolute().parent)
+    problems = list(_file_problems(security))
+    if problems:
+        raise ConfigError(str(path), problems)
+    return security
+
+
+def _resolved(security: Security, base: Path) -> Security:
+    def at(name: str) -> str:
+        return str(base / name) if name else ""
+
+    replace, tls = msgspec.structs.replace, security.tls
+    if tls is not None:
+        tls = replace(tls, certificate=at(tls.certificate), key=at(tls.key), authority=at(tls.authority))
+    peers = replace(security.peers, secret=at(security.peers.secret))
+    return replace(security, users=at(security.users), rules=at(security.rules), tls=tls, peers=peers)
+
+
+def _file_problems(security: Security) -> Iterator[Problem]:
+    tls = security.tls
+    for key, path in (
+        ("rules", security.rules),
+        ("tls.certificate", tls.certificate if tls else ""),
+        ("tls.authority", tls.authority if tls else ""),
+    ):
+        if path:
+            yield from unreadable(key, path)
+    for key, path in (
+        ("users", security.users),
+        ("tls.key", tls.key if tls else ""),
+        ("peers.secret", security.peers.secret),
+    ):
+        if path:
+            yield from unreadable(key, path) or exposed(key, path)
+    if security.peers.secret:
+        yield from _secret_problems("peers.secret", security.peers.secret)
+
+
+def unreadable(key: str, path: str) -> list[Problem]:
+    """Why a file cannot be used, if it cannot."""
+    try:
+        with Path(path).open("rb") as file:
+            file.read(1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        return [Problem(key, f"{path} cannot be read: {why}")]
+    return []
+
+
+def exposed(key: str, path: str) -> list[Problem]:
+    """A secret that everybody on the machine can read or replace is none."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & READABLE_BY_EVERYBODY:
+        return [Problem(key, f"{path} is open to everybody (mode {mode:04o}); run chmod 600 {path}")]
+    return []
+
+
+def _secret_problems(key: str, path: str) -> Iterator[Problem]:
+    try:
+        read_secret(path)
+    except OSError:
+        return  # said already
+    except ValueError as error:
+        yield Problem(key, f"{path} {error}")
+
+
+def read_secret(path: str) -> bytes:
+    """What members share: the file without white space around it."""
+    with Path(path).open("rb") as file:
+        secret = file.read(SECRET_BYTES_MAX + 1).strip()
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise ValueError(
+            f"has {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}: "
+            f"write one with openssl rand -hex 32"
+        )
+    return secret
+
+
+def on_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener on that host; a name counts as what it is called."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
