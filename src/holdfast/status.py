@@ -127,11 +127,11 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers that Lemmas 1 and 2 and Proposition 1 are decided with now, and what was measured."""
 
     failover_ns: int  # x, as the file has it
-    failover_last_ns: int | None  # x, as measured
-    failover_max_ns: int | None
+    failover_last_ns: int | None = None  # x, as measured
+    failover_max_ns: int | None = None
     publisher_to_broker_ns: int
     broker_to_backup_ns: int
-    broker_to_backup_measured_ns: int | None
+    broker_to_backup_measured_ns: int | None = None
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,12 +158,11 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cpu_ns: int  # of this process since it started, user and system
     memory_bytes: int  # resident
-    files: int  # descriptors in use
-    files_max: int
+    files_max: int  # descriptors; each connection is one
 
 
 class JournalStatus(msgspec.Struct, frozen=True, kw_only=True):
-    state: str  # well, healing, failed
+    state: str  # keeping, failed, or healing: it takes records again, and is not whole yet
     bytes: int
     waiting_bytes: int
 
@@ -196,12 +195,13 @@ class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     slices: Histogram  # how long a slice of work took; what comes meanwhile waits for it
     refusals: dict[str, int] = {}  # by the name of their MQTT reason
     links: list[LinkStatus] = []
+    failovers_total: int = 0
     failovers: list[Failover] = []  # the last FAILOVERS_MAX, oldest first
     changes: list[RoleChange] = []  # of role, the last CHANGES_MAX, oldest first
     journal: JournalStatus | None = None
-    contracts: list[ContractStatus] = []  # in the order of the file, the default last
-    contracts_left_out: int = 0
     bounds_ns: tuple[int, ...] = BOUNDS_NS
+    contracts_left_out: int = 0
+    contracts: list[ContractStatus] = []  # in the order of the file, the default last
 
 
 class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,7 +274,7 @@ def _of_broker(status: BrokerStatus) -> Iterator[Trouble]:
         yield Trouble(about="", severity="broken", words=status.ready_why)
     elif status.role == "primary" and not status.heirs:
         yield Trouble(about="", severity="warning", words="no other member protects what this one serves")
-    if status.journal is not None and status.journal.state != "well":
+    if status.journal is not None and status.journal.state != "keeping":
         words = f"the journal is {status.journal.state}: nothing durable is promised"
         yield Trouble(about="", severity="broken", words=words)
     x_ns, promised_ns = status.reckoning.failover_max_ns, status.reckoning.failover_ns

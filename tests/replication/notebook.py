@@ -57,7 +57,7 @@ class KeptBench(Bench):
         self.keeping: Keeping | None = None
         self.syncs = True
         super().__init__(contracts)
-        self.broker.core.board.now_ns, self.broker.core.wall_ns = self.now_ns, WALL_NS + self.now_ns
+        self.broker.core.board.now_ns, self.broker.core.board.wall_ns = self.now_ns, WALL_NS + self.now_ns
         self.keeping = keep_alone(self.broker, notebook.read, "here", self.now_ns, growth)
         self.run()
 

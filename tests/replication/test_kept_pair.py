@@ -29,7 +29,7 @@ class KeptGroup(Group):
 
     def start(self, name: str, contract_book: ContractBook | None = None) -> Member:
         member = super().start(name, contract_book)
-        member.core.board.now_ns, member.core.wall_ns = self.now_ns, self.wall_ns
+        member.core.board.now_ns, member.core.board.wall_ns = self.now_ns, self.wall_ns
         notebook = self.notebooks.setdefault(name, Notebook())
         self.keepings[name] = keep_member(member, notebook.read, name, self.now_ns)
         return member

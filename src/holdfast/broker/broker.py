@@ -86,7 +86,7 @@ class Broker:
         self.subscribing = Subscribing(self)
         self.channels = Channels(self)
         self.system_topics = SystemTopics(self, now_ns)
-        self._draining = False
+        self.draining = False
         self._held_before = False
         self.timers.at(now_ns + TOPICS_SWEEP_NS, self._forget_idle_topics)
 
@@ -96,7 +96,7 @@ class Broker:
         """A socket was accepted; None when the broker takes no more.
 
         A few more than the limit are taken, so that they can be told: see Clients."""
-        if self._draining or len(self.connections) >= self.limits.connections_max + REFUSED_IN_WORDS_MAX:
+        if self.draining or len(self.connections) >= self.limits.connections_max + REFUSED_IN_WORDS_MAX:
             self.count_refusal(Reason.QUOTA_EXCEEDED, "connections_max is reached")
             return None
         connection = Connection(self.core, inbox, now_ns)
@@ -164,7 +164,7 @@ class Broker:
         """Messages alone: a slice of those that wait; says whether more do."""
         core = self.core
         core.board.now_ns = now_ns
-        core.wall_ns = wall_ns
+        core.board.wall_ns = wall_ns
         core.pump()
         more = core.deliver(self.limits.slice_jobs_max)
         core.board.tell_discards()
@@ -199,7 +199,7 @@ class Broker:
 
     def drain(self, now_ns: int) -> None:
         """Dispatches what waits, then says goodbye to every client."""
-        self._draining = True
+        self.draining = True
         while self.core.jobs_waiting:
             self.core.pump()
             self.core.deliver(self.limits.slice_jobs_max)

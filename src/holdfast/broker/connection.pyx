@@ -84,13 +84,13 @@ cdef class Connection(Wire):
         if size > self.inbox.size:
             raise ValueError("more bytes than the inbox holds")
         self.core.board.now_ns = now_ns
-        self.core.wall_ns = wall_ns
+        self.core.board.wall_ns = wall_ns
         self._take(self.inbox.data, size)
 
     def feed(self, bytes data not None, int64_t now_ns, int64_t wall_ns) -> None:
         """These bytes were read."""
         self.core.board.now_ns = now_ns
-        self.core.wall_ns = wall_ns
+        self.core.board.wall_ns = wall_ns
         self._take(<const uint8_t*>(<char*>data), len(data))
 
     def resume(self) -> None:

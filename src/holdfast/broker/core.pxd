@@ -46,6 +46,7 @@ cdef class Core(Protection):
     cdef public int64_t to_backup_ns, failover_ns   # the way to the backup, and x
     cdef public bint selective          # Proposition 1 holds: copy only what needs it
     cdef public uint64_t duplicates
+    cdef uint32_t era                   # grows when another broker may have served: see missing()
     cdef readonly uint32_t receive_max, alias_max
     cdef readonly uint32_t packet_bytes_max, levels_max, backlog_max, jobs_ahead_max
     cdef readonly size_t retained_count, retained_bytes, retained_messages_max, retained_bytes_max
@@ -67,6 +68,7 @@ cdef class Core(Protection):
     cdef bint refresh(self, Topic* topic) noexcept
     cdef void _refresh(self, Topic* topic) except *
     cdef uint8_t accept(self, Topic* topic, Draft* draft, Link source, uint64_t origin, int64_t ack) noexcept
+    cdef void missing(self, Topic* topic, uint64_t sequence) noexcept
     cdef void dispatch(self, Message* m) noexcept
     cdef void repeated(self, Topic* topic, Link source, int64_t ack)
     cdef void offered(self, Message* m) noexcept

@@ -18,7 +18,8 @@ from holdfast.broker.message cimport (
     ledger_free, message_drop, message_hold, message_new, message_payload, message_props, topic_clear_routes,
 )
 from holdfast.broker.protection cimport DISPATCH, Protection
-from holdfast.broker.session cimport Session
+from holdfast.broker.publish cimport LEAVES_GAPS
+from holdfast.broker.session cimport AGAIN, Session
 from holdfast.broker.subscriptions cimport SharedGroup, Subscription, SubscriptionTree
 from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
 from holdfast.broker.topics cimport TopicTable
@@ -29,6 +30,7 @@ cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it shou
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
 cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
 cdef uint8_t QUOTA_EXCEEDED = 0x97
+cdef uint64_t GAP_MAX = 1_000_000   # numbers that a publisher may leave out and be believed
 cdef tuple RESERVED = tuple(name.encode() for name in RESERVED_TOPICS)
 cdef bytes CHANNEL = CHANNEL_TOPICS.encode()
 
@@ -108,7 +110,7 @@ cdef class Core(Protection):
             return None
         m = record.retained
         return (m.minor, m.created_ns, m.qos,
-                m.expires_ns + self.wall_ns - self.board.now_ns if m.expires_ns else 0, m.expiry_at,
+                m.expires_ns + self.board.wall_ns - self.board.now_ns if m.expires_ns else 0, m.expiry_at,
                 PyBytes_FromStringAndSize(<char*>message_props(m), m.props_size),
                 PyBytes_FromStringAndSize(<char*>message_payload(m), m.payload_size))
 
@@ -131,7 +133,7 @@ cdef class Core(Protection):
             m.qos = qos
             m.flags = RETAIN | OFFERED | DISPATCHED
             m.expiry_at = expiry_at
-            m.expires_ns = expires_wall_ns - self.wall_ns + self.board.now_ns if expires_wall_ns else 0
+            m.expires_ns = expires_wall_ns - self.board.wall_ns + self.board.now_ns if expires_wall_ns else 0
         self.retain(record, m)
         if m != NULL:
             message_drop(m)
@@ -149,7 +151,7 @@ cdef class Core(Protection):
         if m.expires_ns and self.board.now_ns >= m.expires_ns:
             self.retain(record, NULL)
             return False
-        subscription.session.offer(m, min(m.qos, subscription.qos), RETAIN,
+        subscription.session.offer(m, min(m.qos, subscription.qos), RETAIN | AGAIN,
                                    NULL if subscription.ids is None else <PyObject*>subscription.ids)
         return True
 
@@ -169,7 +171,7 @@ cdef class Core(Protection):
         self.number += 1
         m.topic = record
         m.minor = self.number
-        m.created_ns = self.wall_ns
+        m.created_ns = self.board.wall_ns
         m.qos = min(qos, <uint8_t>1)
         m.flags = (RETAIN if retain else 0) | GIVEN | OFFERED | DISPATCHED
         m.expiry_at = expiry_at
@@ -393,9 +395,9 @@ cdef class Core(Protection):
             m.expires_ns = now_ns + draft.expiry_s * SECOND_NS
         if draft.created_ns:
             m.created_ns = draft.created_ns
-            travelled_ns = max(<int64_t>0, min(self.wall_ns - draft.created_ns, topic.dispatch_ns))
+            travelled_ns = max(<int64_t>0, min(self.board.wall_ns - draft.created_ns, topic.dispatch_ns))
         else:
-            m.created_ns = self.wall_ns - terms.to_broker_ns
+            m.created_ns = self.board.wall_ns - terms.to_broker_ns
             travelled_ns = terms.to_broker_ns
         m.deadline_ns = now_ns + topic.dispatch_ns - travelled_ns
         self.number += 1
@@ -429,12 +431,22 @@ cdef class Core(Protection):
         if terms.durable and self.durable_log is not None:
             self.keep(m)
         if draft.publisher:
+            if draft.publisher == topic.publisher and draft.sequence != topic.sequence + 1 and self.board.counting:
+                self.missing(topic, draft.sequence)
             topic.publisher = draft.publisher
             topic.sequence = draft.sequence
+            topic.era = self.era
         terms.published += 1
         self.messages_received += 1
         message_drop(m)
         return 0
+
+    cdef void missing(self, Topic* topic, uint64_t sequence) noexcept:
+        """Messages before this one never came. What another broker served is not known here, and is no loss; nor
+        is a jump so far that its publisher cannot mean it."""
+        cdef uint64_t gap = sequence - topic.sequence - 1
+        if topic.era == self.era and not topic.publisher & LEAVES_GAPS and gap <= GAP_MAX:
+            (<Terms>topic.terms).lose(gap, gap, self.board.wall_ns)
 
     cdef bint retain(self, Topic* topic, Message* m) noexcept:
         """Keeps `m` as the topic's retained message, or none when NULL. Returns 0 when a bound forbids it."""
@@ -546,8 +558,9 @@ cdef class Core(Protection):
     # After a crash of the primary
 
     def number_from(self, uint64_t number) -> None:
-        """Publications are numbered above that from now on."""
+        """Publications are numbered above that from now on: another broker may have given numbers up to it."""
         self.number = max(self.number, number)
+        self.era += 1
 
     cdef bint dispatch_again(self, Message* m) noexcept:
         """The primary that had this message is gone: it is dispatched here, its time counted from its creation."""
@@ -555,7 +568,7 @@ cdef class Core(Protection):
         cdef int64_t travelled_ns
         if topic.stamp != self.topics.current_stamp(topic) and not self.refresh(topic):
             return 0
-        travelled_ns = max(<int64_t>0, min(self.wall_ns - m.created_ns, topic.dispatch_ns))
+        travelled_ns = max(<int64_t>0, min(self.board.wall_ns - m.created_ns, topic.dispatch_ns))
         m.flags = (m.flags & (RETAIN | JOURNALED)) | RECOVERED | TRACKED | (FINITE if topic.loss >= 0 else 0)
         m.copied_to = 0
         m.deadline_ns = self.board.now_ns + topic.dispatch_ns - travelled_ns

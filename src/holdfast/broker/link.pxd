@@ -46,6 +46,8 @@ cdef class Board:
     cdef public list overloaded  # sessions that can keep no contract any more: their bounds are reached
     cdef public list held        # sessions that slow their publishers
     cdef public int64_t now_ns
+    cdef public int64_t wall_ns      # the wall clock at now_ns
+    cdef public bint counting        # latencies and losses are counted, which is off only to measure what that costs
     cdef public uint64_t bytes_sent, messages_sent, messages_dropped
     cdef readonly Link backup       # where copies go; None: nobody protects this broker's messages
     cdef readonly uint16_t backup_number    # which backup that is, counted from 1

@@ -4,6 +4,8 @@ class Board:
     overloaded: list[Session]
     held: list[Session]
     now_ns: int
+    wall_ns: int
+    counting: bool
     bytes_sent: int
     messages_sent: int
     messages_dropped: int

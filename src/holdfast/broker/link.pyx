@@ -11,6 +11,7 @@ from holdfast.broker.message cimport (
     CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, JOURNALED, MATCHED, OFFERED, OWED, Message, Topic, message_drop,
     message_hold, message_payload, message_props, message_rest, message_topic, message_wire, topic_unpin,
 )
+from holdfast.broker.terms cimport Terms
 from holdfast.mqtt.wire cimport (
     Out, out_free, out_reserve, varint_size, write_u16, write_u32, write_varint,
 )
@@ -31,6 +32,7 @@ cdef class Board:
         self.overloaded = []
         self.held = []
         self.coordinated = True
+        self.counting = True
 
     def __dealloc__(self) -> None:
         self.take(&self.peers)
@@ -105,6 +107,7 @@ cdef class Board:
             if self.discards_len < self.discards_cap:
                 self.discards[self.discards_len] = m.minor
                 self.discards_len += 1
+                (<Terms>m.topic.terms).pruned += 1
         if m.flags & OWED:
             self.safe(m)
 

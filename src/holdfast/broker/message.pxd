@@ -91,6 +91,7 @@ cdef struct Topic:
     Message* copies         # in a backup: the oldest copy, and the newest
     Message* copies_last
     uint32_t copies_len
+    uint32_t era            # in which of the core's eras its last stamp was read; copies of others have none
     uint32_t unsafe         # messages of it whose publishers must not know of them yet
     int32_t loss            # how many in a row its subscribers may lose, the strictest; -1 is unlimited
     uint8_t copying         # Copying

@@ -50,7 +50,6 @@ cdef class Protection:
     cdef Awaiting sent      # by frames to the backup
     cdef Awaiting written   # by publication numbers that the journal has
     cdef PolicyKind policy
-    cdef public int64_t wall_ns         # wall clock at board.now_ns
     cdef public list durable_log        # messages for the journal; None: there is none
     cdef public bint journal_refuses    # it takes nothing now: durable messages that await an answer get a refusal
     cdef public bint copy_first         # no dispatch before its copy was sent
@@ -64,6 +63,7 @@ cdef class Protection:
     cdef bint can_wait(self, Message* m, int64_t due_ns, bint owed) noexcept
     cdef void replicate(self, Message* m) noexcept
     cdef bint copy(self, Message* m) noexcept
+    cdef void abort(self, Message* m) noexcept
     cdef void copy_later(self, Message* m) noexcept
     cdef void copy_when_due(self) noexcept
     cdef void forget_dispatched(self, Awaiting* patient) noexcept

@@ -3,7 +3,6 @@ from holdfast.broker.session import Session
 
 class Protection:
     board: Board
-    wall_ns: int
     durable_log: list[tuple[int, int, int, int, int, bytes, bytes, bytes]] | None
     journal_refuses: bool
     copy_first: bool

@@ -193,9 +193,14 @@ cdef class Protection:
                 self.plan(m, DISPATCH, m.major)
             self.board.safe(m)
         elif self.board.coordinated and m.flags & DISPATCHED:
-            self.copies_aborted += 1
+            self.abort(m)
         elif not self.copy(m) and m.flags & (OWED | HELD):
             self.plan(m, REPLICATE, m.major)  # for whoever comes after a backup that lags
+
+    cdef void abort(self, Message* m) noexcept:
+        """Its dispatch made its copy superfluous before that was sent."""
+        self.copies_aborted += 1
+        (<Terms>m.topic.terms).aborted += 1
 
     cdef bint copy(self, Message* m) noexcept:
         """Sends a copy to the backup, once."""
@@ -203,14 +208,14 @@ cdef class Protection:
         if m.copied_to == self.board.backup_number:
             return 1
         if self.board.backup.out.len + m.size > self.backup_bytes_max or not put_copy(
-                self.board.backup, m, self.wall_ns - self.board.now_ns):
+                self.board.backup, m, self.board.wall_ns - self.board.now_ns):
             self.backup_lags = True
             return 0
         m.copied_to = self.board.backup_number
         self.board.frames += 1
         self.copies += 1
         terms.copied += 1
-        if m.flags & FINITE and self.wall_ns - m.created_ns > m.topic.replicate_ns:
+        if m.flags & FINITE and self.board.wall_ns - m.created_ns > m.topic.replicate_ns:
             terms.copied_late += 1
         if m.flags & (OWED | HELD):
             self.wait(&self.sent, self.board.frames, m, None, 0)
@@ -225,7 +230,7 @@ cdef class Protection:
                 m.copied_to == self.board.backup_number):
             return  # what is copied soon has its job, or waits for it
         if m.flags & FINITE:
-            due_ns = now_ns + m.topic.replicate_ns - max(<int64_t>0, self.wall_ns - m.created_ns) - COPY_MARGIN_NS
+            due_ns = now_ns + m.topic.replicate_ns - max(<int64_t>0, self.board.wall_ns - m.created_ns) - COPY_MARGIN_NS
             if m.flags & OWED:
                 due_ns = min(due_ns, now_ns + OWED_GRACE_NS)
         m.topic.last_due_ns = max(due_ns, now_ns, m.topic.last_due_ns)
@@ -245,7 +250,7 @@ cdef class Protection:
             if not m.flags & DISPATCHED or not self.board.coordinated:
                 break
             patient.head += 1
-            self.copies_aborted += 1
+            self.abort(m)
             message_drop(m)
 
     cdef void copy_when_due(self) noexcept:

@@ -2,6 +2,9 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+cdef enum:
+    LEAVES_GAPS = 2     # in a publisher: its missing numbers are no losses
+
 
 cdef struct Stamp:
     int reason              # why the packet is refused, when it is
@@ -12,7 +15,7 @@ cdef struct Stamp:
     uint32_t expiry_at      # likewise
     int64_t created_ns      # the publisher's creation stamp, wall clock; 0: none
     uint64_t sequence       # which message of its topic the stamp says it is
-    uint64_t publisher      # a hash of who the stamp says made it; 0: nobody
+    uint64_t publisher      # a hash of who the stamp says made it, and LEAVES_GAPS; 0: nobody
 
 
 # Reads the stamp `created_ns/sequence/publisher`; nothing is taken unless all of it is well formed.

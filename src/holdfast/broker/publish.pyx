@@ -7,6 +7,8 @@ A value of another form is an ordinary user property.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 
+from holdfast.mqtt import conventions
+
 from holdfast.mqtt.wire cimport read_u16, read_u32, utf8_valid
 
 cdef enum:
@@ -24,6 +26,7 @@ cdef enum:
     PROTOCOL_ERROR = 0x82
     TOPIC_ALIAS_INVALID = 0x94
 
+cdef uint8_t GAPS_MARK = ord(conventions.GAPS_MARK)
 cdef int64_t NUMBER_MAX = 9_000_000_000_000_000_000
 
 
@@ -52,12 +55,13 @@ cdef void read_stamp(const uint8_t* at, const uint8_t* end, Stamp* stamp) noexce
     cdef int64_t created_ns = 0
     cdef int64_t sequence = 0
     cdef uint64_t publisher = 0xCBF29CE484222325ULL
-    cdef uint64_t word
+    cdef uint64_t word, gaps
     at = read_decimal(at, end, &created_ns)
     if at != NULL:
         at = read_decimal(at, end, &sequence)
     if at == NULL or memchr(at, 0x2F, end - at) != NULL:
         return
+    gaps = LEAVES_GAPS if at < end and at[0] == GAPS_MARK else 0
     while end - at >= 8:
         memcpy(&word, at, 8)
         publisher = (publisher ^ word) * 0x9E3779B97F4A7C15ULL
@@ -68,7 +72,7 @@ cdef void read_stamp(const uint8_t* at, const uint8_t* end, Stamp* stamp) noexce
         at += 1
     stamp.created_ns = created_ns
     stamp.sequence = sequence
-    stamp.publisher = publisher | 1
+    stamp.publisher = (publisher & ~<uint64_t>LEAVES_GAPS) | gaps | 1
 
 
 cdef inline const uint8_t* fail(Stamp* stamp, int reason, const char* words) noexcept nogil:

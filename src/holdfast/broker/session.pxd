@@ -24,6 +24,9 @@ cdef enum:  # lanes of the queue
 cdef enum:
     PACKET_IDS = 65535
 
+cdef enum:  # among the bits that a message is sent with, besides RETAIN and DUP
+    AGAIN = 0x10    # it is retained from earlier, so it is not late. Every PUBLISH has this bit in its first byte
+
 cdef enum:  # stages of a delivery
     DONE = 0
     AWAITS_PUBACK = 1

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from holdfast.broker.copies cimport FLIGHT, LANDED, TAKEN
+from holdfast.broker.histogram cimport add_to
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link
 from holdfast.broker.message cimport EARLY, FINITE, RECOVERED, TRACKED, Ledger, Message, Topic, message_drop, message_hold
@@ -141,6 +142,7 @@ cdef class Session:
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         cdef Terms terms = <Terms>m.topic.terms
         cdef int64_t now_ns = self.board.now_ns
+        cdef int64_t latency_ns
         if m.expires_ns and now_ns >= m.expires_ns:
             terms.expired += 1
             return
@@ -156,8 +158,14 @@ cdef class Session:
         self.sent += 1
         self.board.messages_sent += 1
         terms.delivered += 1
-        if now_ns > m.deadline_ns:
+        if bits & AGAIN:
+            return
+        latency_ns = self.board.wall_ns - m.created_ns
+        if now_ns > m.deadline_ns or latency_ns > m.topic.dispatch_ns:  # it may have come too late already
             terms.late += 1
+            terms.late_ns = self.board.wall_ns
+        if self.board.counting:
+            add_to(&terms.latency, latency_ns)
 
     cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         """Gives a packet identifier and sends; the message is kept until it is acknowledged."""
@@ -246,6 +254,7 @@ cdef class Session:
         run = self.runs.get(name, 0)
         if run < tolerance:
             self.runs[name] = run + 1
+            (<Terms>m.topic.terms).lose(run + 1, 0, self.board.wall_ns)
             return 0
         if not self.reported:
             self.reported = True

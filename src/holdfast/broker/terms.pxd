@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from holdfast.broker.histogram cimport Buckets
+
 cdef enum PolicyKind:
     EDF
     FCFS
@@ -22,7 +24,13 @@ cdef class Terms:
     cdef readonly bint durable              # its messages are journaled
     cdef readonly uint64_t priority         # smaller goes first
     cdef readonly int64_t job_ns            # what one dispatch costs, for the laxity policies
-    cdef public uint64_t published, delivered, late, dropped, expired, copied, copied_late
+    cdef public uint64_t published, delivered, late, dropped, expired, copied, copied_late, aborted, pruned
+    cdef public uint64_t lost, loss_run, loss_run_max   # missing numbers; how many in a row the last time, and at most
+    cdef public int64_t late_ns, lost_ns, broken_ns     # wall clock of the last late one, of the last loss, and of
+                                                        # the last run beyond the tolerance; 0: never
+    cdef Buckets latency                    # from creation to sending
+
+    cdef void lose(self, uint64_t run, uint64_t more, int64_t wall_ns) noexcept
 
 
 cdef uint64_t schedule_key(PolicyKind policy, Terms terms, int64_t deadline_ns, uint64_t number,

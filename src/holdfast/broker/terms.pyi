@@ -21,6 +21,16 @@ class Terms:
     expired: int
     copied: int
     copied_late: int
+    aborted: int
+    pruned: int
+    lost: int
+    loss_run: int
+    loss_run_max: int
+    late_ns: int
+    lost_ns: int
+    broken_ns: int
+    latency_counts: list[int]
+    latency_sum_ns: int
     def __init__(
         self,
         contract: Any,

@@ -7,6 +7,8 @@ of deadline - now - cost is the order of deadline - cost.
 
 from libc.stdint cimport int64_t, uint64_t
 
+from holdfast.broker.histogram cimport counts_of
+
 POLICIES = {
     "edf": EDF,
     "fcfs": FCFS,
@@ -31,6 +33,24 @@ cdef class Terms:
         self.durable = durable
         self.priority = priority
         self.job_ns = job_ns
+
+    @property
+    def latency_counts(self) -> list[int]:
+        """By status.BOUNDS_NS."""
+        return counts_of(&self.latency)
+
+    @property
+    def latency_sum_ns(self) -> int:
+        return self.latency.sum_ns
+
+    cdef void lose(self, uint64_t run, uint64_t more, int64_t wall_ns) noexcept:
+        """So many in a row are lost by now, `more` than when this was last told."""
+        self.lost += more
+        self.loss_run = run
+        self.loss_run_max = max(run, self.loss_run_max)
+        self.lost_ns = wall_ns
+        if 0 <= self.loss_tolerance < <int64_t>run:
+            self.broken_ns = wall_ns
 
 
 cdef uint64_t schedule_key(PolicyKind policy, Terms terms, int64_t deadline_ns, uint64_t number,

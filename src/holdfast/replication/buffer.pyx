@@ -97,7 +97,7 @@ cdef class BackupBuffer:
         if read_publish_properties(first, first + len(props), &stamp):
             if stamp.expiry_at:
                 m.expiry_at = stamp.expiry_at
-                m.expires_ns = max(<int64_t>1, created_ns + stamp.expiry_s * SECOND_NS - self.core.wall_ns
+                m.expires_ns = max(<int64_t>1, created_ns + stamp.expiry_s * SECOND_NS - self.core.board.wall_ns
                                    + self.core.board.now_ns)
             if stamp.publisher and (stamp.publisher != record.publisher or stamp.sequence > record.sequence):
                 record.publisher = stamp.publisher
@@ -152,7 +152,7 @@ cdef class BackupBuffer:
         m.created_ns = <int64_t>read_u64(at + 8)
         m.origin = read_u64(at + 16)
         if read_u64(at + 24):
-            m.expires_ns = <int64_t>read_u64(at + 24) - self.core.wall_ns + self.core.board.now_ns
+            m.expires_ns = <int64_t>read_u64(at + 24) - self.core.board.wall_ns + self.core.board.now_ns
         m.expiry_at = read_u32(at + 32)
         m.packet_id = read_u16(at + 40)
         m.qos = at[42]

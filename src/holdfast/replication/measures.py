@@ -1,4 +1,4 @@
-"""What a group measures of itself: the way to the backup, and how long a failover took.
+"""What a group measures of itself: the way to the backup, how long a failover took, and what led to it.
 
 Laws:
 - the way is judged by a low percentile: a busy machine adds to a round trip, and takes nothing away
@@ -8,12 +8,15 @@ Laws:
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
-from holdfast.replication.roles import Role
+from holdfast.replication.roles import Happening, Role
+from holdfast.status import CHANGES_MAX, FAILOVERS_MAX, Failover, RoleChange
 
 if TYPE_CHECKING:
     from holdfast.replication.member import Member
+    from holdfast.replication.peers import PeerState
 
 SAMPLES = 100  # round trips that a judgement takes
 PERCENTILE = 10
@@ -52,6 +55,50 @@ class WayMeter:
         if longer or shorter:
             self.used_ns = way_ns
         return longer or shorter
+
+
+class History:
+    """What a member was, and when it took over: the last of each, oldest first."""
+
+    def __init__(self) -> None:
+        self.changes: deque[RoleChange] = deque(maxlen=CHANGES_MAX)
+        self.failovers: deque[Failover] = deque(maxlen=FAILOVERS_MAX)
+        self.failovers_total = 0
+        self._primary = ""
+        self._why = ""
+
+    def changed(self, member: Member, was: Role, why: Happening) -> None:
+        self.changes.append(
+            RoleChange(
+                at_ns=member.core.board.wall_ns,
+                was=was.value,
+                role=member.role.value,
+                view=member.view_max,
+                why=why.value,
+            )
+        )
+
+    def lost_primary(self, state: PeerState) -> None:
+        """Its primary is gone, for all that this member can see."""
+        self._primary = state.name
+        if state.said_bye:
+            self._why = "it said goodbye"
+        else:
+            self._why = "nothing was heard of it" if state.mute else "its connection ended"
+
+    def took_over(self, member: Member, copies: int) -> None:
+        self.failovers_total += 1
+        self.failovers.append(
+            Failover(
+                at_ns=member.core.board.wall_ns,
+                view=member.view_max,
+                primary=self._primary,
+                x_ns=member.failover_ns,
+                why=self._why,
+                again=member.again,
+                copies=copies,
+            )
+        )
 
 
 def group_figures(member: Member) -> dict[str, int | str]:

@@ -28,7 +28,7 @@ from holdfast.replication.group import GroupConfig, Switches
 from holdfast.replication.increments import (
     StateLog,
 )
-from holdfast.replication.measures import WayMeter, group_figures
+from holdfast.replication.measures import History, WayMeter, group_figures
 from holdfast.replication.messages import (
     PROTOCOL,
     Ask,
@@ -82,6 +82,7 @@ class Member:
         self.claims: list[Claim] = []  # to put to the arbiter
         self.failover_ns: int | None = None  # from the primary's last sign to the new view, last time
         self.failover_max_ns: int | None = None  # the longest of these so far
+        self.history = History()
         self.again = 0  # messages that were dispatched again, last time
         self.followed: Callable[[], None] = lambda: None  # told when another's state counts from now on
         self.doubt: Doubt | None = None
@@ -354,6 +355,7 @@ class Member:
         self._due_ns = now_ns
         action, role = found
         before, self.role = self.role, role
+        self.history.changed(self, before, happening)
         self.event("role", {"was": before.value, "is": role.value, "because": happening.value})
         match action:
             case Action.FOLLOW:
@@ -441,6 +443,7 @@ class Member:
         if self._last_sign_ns is not None:
             self.failover_ns = now_ns - self._last_sign_ns
             self.failover_max_ns = max(self.failover_ns, self.failover_max_ns or 0)
+            self.history.took_over(self, copies)
         self.set_view(View(self.view_max, self.name), now_ns)
         self.door.open(now_ns)
         self.event("serving", {"view": self.view.number, "again": self.again, "copies": copies})
@@ -550,6 +553,7 @@ class Member:
 
     def _leaderless(self, peer: Peer, now_ns: int) -> None:
         self._last_sign_ns = peer.heard_ns
+        self.history.lost_primary(peer.state)
         self._gone_since_ns = now_ns
         peer.buffer = None
 

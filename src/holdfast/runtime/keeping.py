@@ -107,7 +107,7 @@ def recall(host: Broker | Member, journal: Journal, directory: str) -> Keeping:
 
     broker = host.broker if isinstance(host, Member) else host
     now_ns = time.monotonic_ns()
-    broker.core.board.now_ns, broker.core.wall_ns = now_ns, time.time_ns()
+    broker.core.board.now_ns, broker.core.board.wall_ns = now_ns, time.time_ns()
     if journal.cut is not None:
         cut = journal.cut
         broker.event("journal cut", {"file": cut.file, "at": cut.offset, "bytes": cut.bytes, "why": cut.why})
