@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.log_option import LogFormat
 from holdfast.cli.pipeline_options import Brokers, Data
 from holdfast.errors import ConfigError, Problem
 
@@ -32,6 +33,7 @@ def record(
             "reaches that address. Port 0 picks a free one.",
         ),
     ] = None,
+    log_format: LogFormat = "text",
 ) -> None:
     """Record messages into journals, each stamped message once, whatever crashes.
 
@@ -60,5 +62,7 @@ def record(
         raise ConfigError(str(pipeline), [Problem("feed", "found none; expected one or more [[feed]]")])
 
     from holdfast.pipeline.feed.recorder import record as run
+    from holdfast.runtime.log import set_form
 
+    set_form(log_format)
     run(declared, flight)
