@@ -1,7 +1,7 @@
 """Commands in the documentation are run, and what they print is what the page says.
 
 A ```console block is a script: lines that begin with "$ " are commands, the others are lines of their output,
-which may be left out but not invented. Numbers may differ, and the port is a free one.
+which may be left out but not invented. Numbers may differ, and the ports are free ones.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ WAIT_FOR_BROKERS = (
 )
 DEADLINE_S = 60
 PORT = "18831"
+HTTP_PORT = "18832"
 
 
 def plain(line: str) -> str:
@@ -49,9 +50,13 @@ def script(commands: list[str]) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_commands_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
     lines = "".join(blocks(page)).splitlines()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    commands = [line.removeprefix("$ ").replace(PORT, port) for line in lines if line.startswith("$ ")]
+    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
+        port, http_port = str(free.getsockname()[1]), str(other.getsockname()[1])
+    commands = [
+        line.removeprefix("$ ").replace(PORT, port).replace(HTTP_PORT, http_port)
+        for line in lines
+        if line.startswith("$ ")
+    ]
     out = tmp_path / "out"
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with out.open("wb") as output:

@@ -34,6 +34,7 @@ class GroupProcesses:
         keep: bool = True,
         relayed: bool = False,
         more: str = PATIENT,
+        http: bool = False,
     ) -> None:
         self.directory = directory
         self.contracts = contracts
@@ -41,6 +42,7 @@ class GroupProcesses:
         self.keep = keep
         self.more = more
         self.ports = {name: free_port() for name in self.names}
+        self.http = {name: free_port() for name in self.names} if http else {}
         self.listen_peer = {name: free_port() for name in self.names}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.relays = {name: RelayProcess(port) for name, port in self.listen_peer.items()} if relayed else {}
@@ -81,6 +83,8 @@ class GroupProcesses:
         command += ["--group", str(self.group_file(name)), "--member", name]
         if self.keep:
             command += ["--data", str(self.data[name])]
+        if self.http:
+            command += ["--http", f"{LOOPBACK}:{self.http[name]}"]
         with (self.directory / f"stderr-{name}").open("ab") as stderr:
             self.processes[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.log_option import LogFormat
 from holdfast.errors import ConfigError, Problem
 from holdfast.runtime.options import BrokerOptions
 
@@ -38,6 +39,22 @@ def broker(
         typer.Option(metavar="FILE", help="Who may connect, where and how, in TOML; see docs/security.md."),
     ] = None,
     policy: Annotated[str, typer.Option(help="Order of dispatch: " + ", ".join(POLICY_NAMES) + ".")] = "edf",
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Answer /metrics (Prometheus), /health/live, /health/ready and /status (JSON) there.",
+        ),
+    ] = None,
+    http_token: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What a request must say: Authorization: Bearer and the content of this file. "
+            "Needed for --http beyond loopback.",
+        ),
+    ] = None,
+    log_format: LogFormat = "text",
     check_config: Annotated[
         bool,
         typer.Option(
@@ -47,15 +64,25 @@ def broker(
 ) -> None:
     """Run one broker.
 
+    \b
+    holdfast broker
+    holdfast broker --contracts plant.toml --http 127.0.0.1:9464
+    holdfast broker --group group.toml --member a --contracts plant.toml --data /var/lib/holdfast
+
     It prints a line for each address it listens on. SIGTERM delivers what
     waits and exits 0; SIGHUP reads the contracts again. A contract that
-    cannot be kept is refused at the start: see holdfast plan.
+    cannot be kept is refused at the start: see holdfast plan. What happens
+    is told on standard error, a line for each event that matters.
+
+    Exits with 0 after a signal, 1 if it cannot run here, 2 if the input is wrong.
     """
     usual, problems = usual_address(group, member)
     addresses, wrong = parse_addresses(listen or [usual])
     problems += wrong
     if policy not in POLICY_NAMES:
         problems.append(Problem("--policy", f"{policy!r} is not one of {', '.join(POLICY_NAMES)}"))
+    watched, wrong = parse_addresses([http] if http is not None else [], "--http")
+    problems += wrong
     if check_config:
         check(contracts, security, problems)
         return
@@ -70,6 +97,9 @@ def broker(
             member=member,
             data=None if data is None else str(data),
             security=None if security is None else str(security),
+            http=watched[0] if watched else None,
+            http_token=None if http_token is None else str(http_token),
+            log=log_format,
         )
     )
 
@@ -104,7 +134,9 @@ def become_broker(options: BrokerOptions) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "holdfast.runtime.serve", arguments])
 
 
-def parse_addresses(listen: list[str]) -> tuple[list[tuple[str, int]], list[Problem]]:
+def parse_addresses(
+    listen: list[str], option: str = "--listen"
+) -> tuple[list[tuple[str, int]], list[Problem]]:
     addresses: list[tuple[str, int]] = []
     problems: list[Problem] = []
     for index, text in enumerate(listen):
@@ -112,7 +144,7 @@ def parse_addresses(listen: list[str]) -> tuple[list[tuple[str, int]], list[Prob
         if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
             problems.append(
                 Problem(
-                    f"--listen[{index}]", f"found {text!r}; expected HOST:PORT, for example 127.0.0.1:1883"
+                    f"{option}[{index}]", f"found {text!r}; expected HOST:PORT, for example 127.0.0.1:1883"
                 )
             )
         else:

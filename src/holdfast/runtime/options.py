@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from holdfast.replication.group import Switches
@@ -16,3 +18,7 @@ class BrokerOptions(Struct, frozen=True):
     switches: Switches = Switches()
     data: str | None = None
     security: str | None = None
+    log: Literal["text", "json"] = "text"
+    http: tuple[str, int] | None = None
+    http_token: str | None = None  # a file
+    counting: bool = True  # see Board.counting

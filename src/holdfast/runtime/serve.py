@@ -24,13 +24,17 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.replication.group import load_group
 from holdfast.replication.member import Member
 from holdfast.runtime.keeping import keep
-from holdfast.runtime.log import log_event
+from holdfast.runtime.log import log_event, set_form
 from holdfast.runtime.membership import Membership
+from holdfast.runtime.notify import notify
 from holdfast.runtime.options import BrokerOptions
+from holdfast.runtime.reporting import Reporter
 from holdfast.runtime.server import Server
+from holdfast.runtime.watching import open_http
 
 
 def serve(options: BrokerOptions) -> None:
+    set_form(options.log)
     contracts = None if options.contracts is None else Path(options.contracts)
     book = load_admitted(contracts) if contracts else ContractBook()
     raise_file_limit(book.limits.connections_max)
@@ -44,6 +48,7 @@ async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractB
     loop = asyncio.get_running_loop()
     host = make_broker(options, book)
     broker = host.broker if isinstance(host, Member) else host
+    broker.core.board.counting = options.counting
     server = Server(host, loop)
     keeper = None if options.data is None else keep(host, options.data, book.limits, server)
     stop = asyncio.Event()
@@ -51,16 +56,23 @@ async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractB
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload_contracts, host, contracts)
     membership = Membership(host, server, host.group) if isinstance(host, Member) else None
+    http = None
     try:
+        if options.http is not None:
+            http = await open_http(options.http, Reporter(host, server, keeper), options.http_token)
         for name, port in options.listen:
             for address in await server.listen(name, port):
                 print(f"listening on mqtt://{show_address(*address)}", flush=True)
         if membership is not None:
             await membership.start()
+        notify("READY=1")
         await stop.wait()
+        notify("STOPPING=1")
         log_event("draining", {"connections": len(broker.connections)})
         await server.close()
     finally:
+        if http is not None:
+            await http.close()
         if membership is not None:
             await membership.close()
         if keeper is not None:

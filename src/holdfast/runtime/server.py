@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from holdfast.broker.broker import Broker
+from holdfast.broker.histogram import Histogram
 from holdfast.broker.link import Inbox, Wire
 from holdfast.errors import Unavailable
 from holdfast.replication.member import Member
@@ -41,6 +42,7 @@ class Server:
         self.loop = loop
         self.inbox = Inbox(INBOX_BYTES)
         self.poller = Poller(broker, self.inbox)
+        self.slices = Histogram()  # how long deciding and writing took, each time
         self.after_step: list[Callable[[], None]] = []
         self._listeners: list[socket.socket] = []
         self._again = False
@@ -83,14 +85,18 @@ class Server:
         """Reads, decides, writes; comes back at once if more waits."""
         self._worked = True
         self.poller.poll()
-        more = self.broker.turn(time.monotonic_ns(), time.time_ns())
+        now_ns = time.monotonic_ns()
+        more = self.broker.turn(now_ns, time.time_ns())
         self.poller.flush()
+        self.slices.add(time.monotonic_ns() - now_ns)
         for _ in range(SLICES_BETWEEN_TURNS):
             if not self.broker.core.jobs_waiting:
                 break
             self.poller.poll()
-            more |= self.broker.deliver(time.monotonic_ns(), time.time_ns())
+            now_ns = time.monotonic_ns()
+            more |= self.broker.deliver(now_ns, time.time_ns())
             self.poller.flush()
+            self.slices.add(time.monotonic_ns() - now_ns)
         if more or self.broker.core.board.waiting:
             self.step_soon()
         for each in self.after_step:

@@ -1,0 +1,53 @@
+"""The broker's HTTP port: metrics, health and status.
+
+Law: beyond loopback it answers nobody without a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from holdfast.errors import ConfigError, Problem
+from holdfast.runtime.http import JSON, Answer, HttpPort, Routes, words
+from holdfast.runtime.metrics import CONTENT_TYPE, render
+from holdfast.runtime.reporting import Reporter
+from holdfast.security.config import exposed, on_loopback, read_secret, unreadable
+
+
+def routes(reporter: Reporter) -> Routes:
+    return {
+        "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, render(reporter)),
+        "/status": lambda: Answer(HTTPStatus.OK, JSON, reporter.status_json()),
+        "/health/live": lambda: words(HTTPStatus.OK, "it lives"),
+        "/health/ready": lambda: readiness(*reporter.readiness()),
+    }
+
+
+def readiness(ready: bool, why: str) -> Answer:
+    return words(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, why)
+
+
+async def open_http(address: tuple[str, int], reporter: Reporter, token: str | None) -> HttpPort:
+    port = HttpPort(asyncio.get_running_loop(), routes(reporter), read_token(token, address[0]))
+    for host, number in await port.listen(*address):
+        shown = f"[{host}]" if ":" in host else host
+        print(f"listening on http://{shown}:{number}", flush=True)
+    return port
+
+
+def read_token(path: str | None, host: str) -> bytes | None:
+    """What a scraper must say; None: anybody on this machine may ask."""
+    if path is None:
+        if not on_loopback(host):
+            where = host or "every address"
+            why = f"{where} can be reached from elsewhere: say who may ask with --http-token FILE"
+            raise ConfigError("holdfast broker", [Problem("--http", why)])
+        return None
+    problems = unreadable("--http-token", path) or exposed("--http-token", path)
+    if problems:
+        raise ConfigError("holdfast broker", problems)
+    try:
+        return read_secret(path)
+    except ValueError as error:
+        raise ConfigError("holdfast broker", [Problem("--http-token", f"{path} {error}")]) from error

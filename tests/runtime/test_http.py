@@ -1,0 +1,289 @@
+"""The HTTP port of a broker: what it answers, to whom, and what junk does to it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from conformance.peer import Peer
+from conformance.wire import Type, publish
+from holdfast.runtime.http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, Answer, Asked, HttpPort, understand
+from holdfast.runtime.metrics import names
+from holdfast.status import BrokerStatus, decode_status
+from runtime.test_serve import contracts
+from support.brokers import LOOPBACK, BrokerProcess, wait_until
+from support.groups import GroupProcesses
+from support.metrics import documented, drawn, told
+
+StartBroker = Callable[..., BrokerProcess]
+WAIT_S_MAX = 10.0
+HTTP = re.compile(rf"listening on http://{re.escape(LOOPBACK)}:(\d+)")
+
+
+@pytest.fixture
+def watched(start_broker: StartBroker, tmp_path: Path) -> BrokerProcess:
+    return start_broker("--http", f"{LOOPBACK}:0", "--contracts", str(contracts(tmp_path / "contracts.toml")))
+
+
+def http_port(broker: BrokerProcess) -> int:
+    found = HTTP.search(broker.stdout)
+    assert found, broker.stdout
+    return int(found[1])
+
+
+@contextmanager
+def asked(port: int, path: str, method: str = "GET", **headers: str) -> Iterator[tuple[HTTPResponse, bytes]]:
+    connection = HTTPConnection(LOOPBACK, port, timeout=WAIT_S_MAX)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        yield answer, answer.read()
+    finally:
+        connection.close()
+
+
+def status_of(port: int) -> BrokerStatus:
+    with asked(port, "/status") as (_, body):
+        status = decode_status(body)
+    assert isinstance(status, BrokerStatus)
+    return status
+
+
+def samples(port: int) -> dict[tuple[str, str], float]:
+    with asked(port, "/metrics") as (_, body):
+        families = text_string_to_metric_families(body.decode())
+        return {
+            (each.name, ",".join(each.labels.values())): each.value
+            for family in families
+            for each in family.samples
+        }
+
+
+def exchange(broker: BrokerProcess, messages: int) -> None:
+    """So many messages to plant/a, all delivered."""
+    with Peer(broker.port) as subscriber, Peer(broker.port) as publisher:
+        subscriber.connect("s")
+        subscriber.subscribe("plant/#")
+        publisher.connect("p")
+        for _ in range(messages):
+            publisher.send(publish("plant/a", b"x"))
+        for _ in range(messages):
+            subscriber.expect(Type.PUBLISH)
+
+
+def test_metrics_and_status_tell_of_the_same_messages(watched: BrokerProcess) -> None:
+    exchange(watched, 5)
+    port = http_port(watched)
+    status = status_of(port)
+    first = status.contracts[0]
+    assert (first.name, first.topics, first.published, first.delivered) == ("first", ["plant/+"], 5, 5)
+    assert first.latency.count == 5
+    assert (status.role, status.ready, status.pid) == ("alone", True, watched.pid)
+    assert status.contracts[-1].name == "default"
+    found = samples(port)
+    assert found["holdfast_published_total", "first"] == 5
+    assert found["holdfast_latency_seconds_bucket", "first,+Inf"] == 5
+    assert found["holdfast_latency_seconds_count", "first"] == 5
+    assert found["holdfast_deadline_seconds", "first"] == 0.05
+    assert found["holdfast_loss_tolerance", "default"] == float("inf")
+    assert found["holdfast_role", "alone"] == 1
+    assert found["holdfast_slice_seconds_count", ""] > 0
+    assert found["process_resident_memory_bytes", ""] > 10 * 2**20
+
+
+def test_every_family_is_in_every_scrape_once(watched: BrokerProcess) -> None:
+    with asked(http_port(watched), "/metrics") as (answer, body):
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        told = re.findall(r"^# TYPE (\S+)", body.decode(), re.MULTILINE)
+    assert sorted(told) == sorted(names())
+    assert len(set(told)) == len(told)
+
+
+def test_what_is_documented_and_drawn_is_what_a_scrape_has(watched: BrokerProcess) -> None:
+    with asked(http_port(watched), "/metrics") as (_, body):
+        scrape = told(body.decode())
+    assert documented(pipeline=False) == scrape
+    assert drawn(pipeline=False) - scrape.keys() == set()
+
+
+def test_health(watched: BrokerProcess) -> None:
+    port = http_port(watched)
+    with asked(port, "/health/live") as (answer, _):
+        assert answer.status == 200
+    with asked(port, "/health/ready") as (answer, body):
+        assert (answer.status, body) == (200, b"it serves\n")
+
+
+def test_only_get_and_head_are_answered(watched: BrokerProcess) -> None:
+    port = http_port(watched)
+    with asked(port, "/metrics", "POST") as (answer, _):
+        assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+    with asked(port, "/metrics", "HEAD") as (answer, body):
+        assert (answer.status, body) == (200, b"")
+    with asked(port, "/elsewhere") as (answer, body):
+        assert answer.status == 404
+        assert b"/metrics, /status, /health/live, /health/ready" in body
+
+
+def test_a_member_says_why_it_is_not_ready_and_when_it_is(tmp_path: Path) -> None:
+    file = contracts(tmp_path / "contracts.toml")
+    with GroupProcesses(tmp_path, file, keep=False, http=True) as group:
+        group.await_protected()
+        backup = next(name for name in group.names if name != group.primary())
+        status = status_of(group.http[backup])
+        assert (status.role, status.ready) == ("backup", True)
+        primary = status_of(group.http[group.primary()])
+        assert [(link.member, link.health, link.backup) for link in primary.links] == [(backup, "up", True)]
+        wait_until(
+            lambda: status_of(group.http[group.primary()]).links[0].way_ns is not None, "a way", WAIT_S_MAX
+        )
+        first = group.primary()
+        group.kill(first)
+        wait_until(lambda: status_of(group.http[backup]).role == "primary", "the takeover", WAIT_S_MAX)
+        taken = status_of(group.http[backup])
+        assert [(each.primary, each.x_ns) for each in taken.failovers] == [
+            (first, taken.reckoning.failover_last_ns)
+        ]
+        assert [link.health for link in taken.links] == ["down"]
+        found = samples(group.http[backup])
+        assert found["holdfast_failovers_total", ""] == 1
+        assert found["holdfast_link_up", first] == 0
+
+
+# -- who may ask ---------------------------------------------------------------------------------------------
+
+
+def test_with_a_token_nobody_learns_anything_without_it(start_broker: StartBroker, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("correct-horse-battery\n")
+    token.chmod(0o600)
+    port = http_port(start_broker("--http", f"{LOOPBACK}:0", "--http-token", str(token)))
+    for path in ("/metrics", "/status", "/health/ready", "/nowhere"):
+        for headers in (
+            {},
+            {"Authorization": "Bearer correct-horse"},
+            {"Authorization": "Basic correct-horse-battery"},
+        ):
+            with asked(port, path, **headers) as (answer, body):
+                assert answer.status == 401
+                assert b"holdfast" not in body
+    with asked(port, "/metrics", Authorization="Bearer correct-horse-battery") as (answer, _):
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--http", "0.0.0.0:0"], "say who may ask with --http-token"),
+        (["--http", "here"], "--http[0]: found 'here'; expected HOST:PORT"),
+        (["--http", f"{LOOPBACK}:0", "--http-token", "no-such-file"], "no-such-file cannot be read"),
+        (["--http", f"{LOOPBACK}:0", "--http-token", "/dev/null"], "is open to everybody"),
+    ],
+)
+def test_what_cannot_be_is_said(arguments: list[str], words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli.main", "broker", "--listen", f"{LOOPBACK}:0", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_answers_leave_nothing_for_the_collector() -> None:
+    """A broker under load does not collect cyclic garbage, however often it is asked."""
+
+    def ask(port: int, times: int) -> None:
+        for _ in range(times):
+            with socket.create_connection((LOOPBACK, port), timeout=WAIT_S_MAX) as peer:
+                peer.sendall(b"GET /pieces HTTP/1.1\r\n\r\n")
+                while peer.recv(65536):
+                    pass
+
+    async def story() -> int:
+        pieces = {"/pieces": lambda: Answer(HTTPStatus.OK, "text/plain", (b"x" * 1000 for _ in range(9)))}
+        port = HttpPort(asyncio.get_running_loop(), pieces)
+        ((_, number),) = await port.listen(LOOPBACK, 0)
+        await asyncio.to_thread(ask, number, 3)
+        gc.collect()
+        gc.disable()
+        try:
+            await asyncio.to_thread(ask, number, 50)
+            return gc.collect()
+        finally:
+            gc.enable()
+            await port.close()
+
+    assert uvloop.run(story()) < 50
+
+
+# -- junk ----------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=300), st.none() | st.binary(min_size=1, max_size=20))
+def test_any_bytes_are_understood_or_refused(head: bytes, token: bytes | None) -> None:
+    assert isinstance(understand(head, token), Asked)
+
+
+@given(st.binary(min_size=1, max_size=30), st.binary(max_size=30))
+def test_no_other_token_will_do(token: bytes, said: bytes) -> None:
+    head = b"GET /status HTTP/1.1\r\nAuthorization: Bearer " + said
+    granted = understand(head, token).refused is None
+    assert granted == (b"\r\n" not in said and said.strip() == token)
+
+
+def test_junk_and_silence_do_not_keep_it_from_answering(watched: BrokerProcess) -> None:
+    port = http_port(watched)
+    for junk in (
+        b"\x16\x03\x01\x02\x00",
+        b"GET\r\n\r\n",
+        b"\x00" * 100 + b"\r\n\r\n",
+        b"GET /status HTTP/9\r\n\r\n",
+    ):
+        with socket.create_connection((LOOPBACK, port), timeout=WAIT_S_MAX) as peer:
+            peer.sendall(junk)
+            if junk.endswith(b"\r\n\r\n"):
+                assert peer.recv(100).startswith(b"HTTP/1.1 400")
+    with socket.create_connection((LOOPBACK, port), timeout=WAIT_S_MAX) as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * REQUEST_BYTES_MAX)
+        assert peer.recv(100).startswith(b"HTTP/1.1 431")
+    silent = [socket.create_connection((LOOPBACK, port), timeout=WAIT_S_MAX) for _ in range(CONNECTIONS_MAX)]
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=WAIT_S_MAX) as one_more:
+            one_more.sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
+            assert received(one_more) == b""
+    finally:
+        for each in silent:
+            each.close()
+
+    def answers() -> bool:
+        try:
+            return status_of(port).ready
+        except OSError:
+            return False
+
+    wait_until(answers, "an answer after the silent ones left", WAIT_S_MAX)
+
+
+def received(peer: socket.socket) -> bytes:
+    try:
+        return peer.recv(100)
+    except ConnectionResetError:
+        return b""
