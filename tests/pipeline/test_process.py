@@ -18,8 +18,10 @@ from holdfast.errors import ConfigError, Problem, Refused, Unavailable
 from holdfast.pipeline import running
 from holdfast.pipeline.declared import Channel, Pipeline, parse_pipeline
 from holdfast.pipeline.running import Runner
+from holdfast.status import PipelineStatus, decode_status
 from pipeline import standing
 from support.brokers import LOOPBACK, BrokerProcess, free_port, wait_until
+from support.metrics import documented, drawn, told
 
 WAIT_S = 20.0
 
@@ -49,8 +51,8 @@ def started(file: Path, metrics_port: int) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def scraped(port: int) -> str:
-    with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=10) as answer:
+def scraped(port: int, path: str = "/metrics") -> str:
+    with urlopen(f"http://{LOOPBACK}:{port}{path}", timeout=10) as answer:
         return str(answer.read().decode())
 
 
@@ -109,6 +111,15 @@ def test_channels_change_sessions_die_and_nothing_stops_it_but_the_end(
         ):
             assert line in text
         assert "holdfast_pipeline_records_total 0.0" not in text
+        assert documented(pipeline=True) == told(text)
+        assert drawn(pipeline=True) - told(text).keys() == set()
+        status = decode_status(await asyncio.to_thread(scraped, metrics_port, "/status"))
+        assert isinstance(status, PipelineStatus)
+        (near,) = status.channels
+        assert (status.state, status.ready, near.name) == ("running", True, "near")
+        assert near.executions > 0
+        assert near.last_run_at_ns is not None
+        assert await asyncio.to_thread(scraped, metrics_port, "/health/ready") == "it runs\n"
 
     with started(file, metrics_port) as process:
         asyncio.run(story(process))

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.broker import parse_addresses
+from holdfast.cli.log_option import LogFormat
 from holdfast.cli.pipeline_options import Brokers, Data
-from holdfast.errors import ConfigError, Problem
+from holdfast.errors import ConfigError
 
 COMMAND = "holdfast pipeline"
 SERVING = "session started"  # the event at which it does what it is for
@@ -23,7 +24,14 @@ def pipeline(
         str | None,
         typer.Option(metavar="URL", help="Another Spark than the file says, as spark://host:7077."),
     ] = None,
-    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Answer Prometheus there.")] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Answer /metrics (Prometheus), /health/live, /health/ready and /status (JSON) there.",
+        ),
+    ] = None,
+    log_format: LogFormat = "text",
     check: Annotated[
         bool, typer.Option("--check", help="Say everything that is wrong with it, and stop.")
     ] = False,
@@ -46,8 +54,9 @@ def pipeline(
     from holdfast.pipeline.process import Process
     from holdfast.pipeline.work import SparkWork
     from holdfast.pipeline.work import check as check_all
-    from holdfast.runtime.log import log_event
+    from holdfast.runtime.log import log_event, set_form
 
+    set_form(log_format)
     instead = Instead(brokers=brokers, data=data, master=master)
 
     def tell(event: str, details: dict[str, object]) -> None:
@@ -58,9 +67,9 @@ def pipeline(
     def say(words: str) -> None:
         typer.echo(words, err=True)
 
-    addresses, problems = parse_addresses([metrics] if metrics is not None else [])
+    addresses, problems = parse_addresses([metrics] if metrics is not None else [], "--metrics")
     if problems:
-        raise ConfigError(COMMAND, [Problem("--metrics", each.message) for each in problems])
+        raise ConfigError(COMMAND, problems)
     if check:
         check_all(file, load_pipeline(file, instead), say)
         typer.echo("the pipeline is in order")

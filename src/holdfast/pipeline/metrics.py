@@ -5,14 +5,15 @@ Law: a number that ends in `_total` only grows while the process lives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Unavailable
 from holdfast.pipeline.delivery import Delivery
 from holdfast.pipeline.results import Results
 from holdfast.pipeline.running import Runner, Tallies
+from holdfast.runtime.http import Answer
+from holdfast.runtime.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -91,25 +92,10 @@ def _labelled(
     return family
 
 
-@contextmanager
-def served(metrics: Metrics, address: tuple[str, int] | None) -> Iterator[int | None]:
-    """Answers HTTP at this address, for the length of the block; gives the port."""
-    if address is None:
-        yield None
-        return
-    from prometheus_client import CollectorRegistry, start_http_server
+def rendered(metrics: Metrics) -> Callable[[], Answer]:
+    """The answer to a scrape."""
+    from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
     registry.register(metrics)
-    try:
-        server, thread = start_http_server(address[1], address[0], registry)
-    except OSError as error:
-        raise Unavailable(
-            f"cannot serve metrics at {address[0]}:{address[1]}: {error.strerror or error}"
-        ) from error
-    try:
-        yield int(server.server_port)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, iter([generate_latest(registry)]))

@@ -27,7 +27,8 @@ from holdfast.mqtt.channels import Offered
 from holdfast.pipeline.declared import Channel, Instead, Pipeline, load_pipeline
 from holdfast.pipeline.delivery import Delivery
 from holdfast.pipeline.layout import Layout
-from holdfast.pipeline.metrics import Metrics, served
+from holdfast.pipeline.metrics import Metrics
+from holdfast.pipeline.reporting import Reporter, served
 from holdfast.pipeline.results import Results
 from holdfast.pipeline.running import Runner, Tallies, Tell, Work
 from holdfast.pipeline.subscribers import Subscribers
@@ -116,7 +117,8 @@ class Process:
         ):
             loop.add_signal_handler(number, event.set)
         metrics = Metrics(runner, delivery, results, tallies)
-        with served(metrics, self._metrics_at) as port:
+        reporter = Reporter(runner, delivery, results, subscribers, tallies, self._declared.brokers)
+        async with served(metrics, reporter, self._metrics_at) as port:
             self._tell("pipeline started", {"pid": os.getpid(), **({"metrics": port} if port else {})})
             tasks = [
                 asyncio.create_task(each)

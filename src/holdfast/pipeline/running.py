@@ -78,6 +78,8 @@ class Counts:
         self.steps = 0
         self.step_failures = 0
         self.step_ns_last = 0
+        self.last_error = ""
+        self.last_error_at_ns: int | None = None
 
 
 class Tallies:
@@ -142,7 +144,7 @@ class Runner:
             except ConfigError:
                 raise
             except Exception as error:
-                self._tell("session not started", {"why": in_a_line(error)})
+                self._failed("session not started", in_a_line(error))
             else:
                 self.counts.sessions += 1
                 self._tell("session started", {"after_ms": (time.monotonic_ns() - began_ns) // 1_000_000})
@@ -150,6 +152,11 @@ class Runner:
             if time.monotonic_ns() - began_ns > STEADY_NS:
                 backoff.succeeded()
             self._pause(backoff.failed())
+
+    def _failed(self, event: str, why: str) -> None:
+        """Told, and kept for whoever asks later."""
+        self.counts.last_error, self.counts.last_error_at_ns = why, time.time_ns()
+        self._tell(event, {"why": why})
 
     def _pause(self, ns: int) -> None:
         with self._news:
@@ -194,7 +201,7 @@ class Runner:
             why = f"{self._steps_failed} steps of ingestion have failed in a row"
         else:
             return True
-        self._tell("session lost", {"why": why})
+        self._failed("session lost", why)
         return False
 
     def _start_due(
@@ -243,7 +250,7 @@ class Runner:
                 if not over.is_set():
                     self._steps_failed += 1
                     self.counts.step_failures += 1
-                    self._tell("ingestion failed", {"why": in_a_line(error)})
+                    self._failed("ingestion failed", in_a_line(error))
             else:
                 self._steps_failed = 0
                 self.counts.steps += 1
