@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -14,27 +15,47 @@ from holdfast.cli.broker import broker
 from holdfast.cli.channel import channel
 from holdfast.cli.dataset import dataset
 from holdfast.cli.demo.command import demo
+from holdfast.cli.doctor import doctor
 from holdfast.cli.lab import lab
 from holdfast.cli.pipeline import pipeline
 from holdfast.cli.plan import plan
 from holdfast.cli.pub import pub
 from holdfast.cli.record import record
 from holdfast.cli.sim import sim
+from holdfast.cli.status import status
 from holdfast.cli.sub import sub
 from holdfast.errors import ConfigError, HoldfastError
 
 app = typer.Typer(
     name="holdfast",
-    help="An MQTT 5 broker that proves, schedules and keeps a contract for every topic.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-@app.callback()
-def _commands() -> None:
-    """Keeps `holdfast plan` a command of its own even while it is the only one."""
+def show_version(asked: bool) -> None:
+    if asked:
+        from holdfast.broker.system_topics import VERSION
+
+        print(VERSION)
+        raise typer.Exit
+
+
+@app.callback(epilog="holdfast COMMAND --help has examples and exit codes.")
+def _commands(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Say which it is, and stop."),
+    ] = False,
+) -> None:
+    """An MQTT 5 broker that proves, schedules and keeps a contract for every topic.
+
+    Start with holdfast demo. A broker of your own: holdfast plan, holdfast
+    broker, holdfast status. Is the machine fit for it: holdfast doctor.
+
+    Exit codes: 0 done, 1 the answer is no or something is not there, 2 the
+    input is wrong. Completion for your shell: holdfast --install-completion.
+    """
 
 
 # Every command: one line here, one module in this package.
@@ -44,6 +65,8 @@ app.command()(pub)
 app.command()(sub)
 app.command()(record)
 app.command()(pipeline)
+app.command()(status)
+app.command()(doctor)
 app.command()(demo)
 app.command()(sim)
 app.add_typer(lab, name="lab")
