@@ -46,7 +46,13 @@ Subscription = Annotated[
 
 @channel.command("list")
 def list_channels(pipeline: File = PIPELINE) -> None:
-    """Show the channels, and what their last executions did."""
+    """Show the channels, and what their last executions did.
+
+    \b
+    holdfast channel list --pipeline city.toml
+
+    Exits with 0, or with 2 if the input is wrong.
+    """
     from rich import box
     from rich.table import Table
 
@@ -94,7 +100,13 @@ def _ago(ns: int) -> str:
 
 @channel.command()
 def show(name: Name, pipeline: File = PIPELINE) -> None:
-    """Show how a channel is declared, its query, and its last executions."""
+    """Show how a channel is declared, its query, and its last executions.
+
+    \b
+    holdfast channel show emergencies_near_me --pipeline city.toml
+
+    Exits with 0, or with 2 if the input is wrong.
+    """
     from holdfast.mqtt.channels import channel_topic
     from holdfast.pipeline.channels.queries import read_queries
     from holdfast.pipeline.declared import load_pipeline
@@ -126,6 +138,8 @@ def run_once(name: Name, subscription: Subscription = [], pipeline: File = PIPEL
 
     \b
     holdfast channel run-once emergencies_near_me --subscription alice --subscription bob
+
+    Exits with 1 if the query fails or Spark is not there, with 2 if the input is wrong.
     """
     with _trial(name, subscription, pipeline) as trial:
         for topic, payload in trial.run():
@@ -134,7 +148,13 @@ def run_once(name: Name, subscription: Subscription = [], pipeline: File = PIPEL
 
 @channel.command()
 def explain(name: Name, subscription: Subscription = [], pipeline: File = PIPELINE) -> None:  # noqa: B006
-    """Show how Spark would run a channel over everything that is there, and how much that is."""
+    """Show how Spark would run a channel over everything that is there, and how much that is.
+
+    \b
+    holdfast channel explain emergencies_near_me --subscription alice
+
+    Exits with 1 if the query fails or Spark is not there, with 2 if the input is wrong.
+    """
     with _trial(name, subscription, pipeline) as trial:
         for relation, rows in trial.sizes():
             print(f"{relation}: {rows:,} rows")

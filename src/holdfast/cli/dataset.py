@@ -43,7 +43,13 @@ PIPELINE = Path("pipeline.toml")
 
 @dataset.command("list")
 def list_datasets(pipeline: PipelineFile = PIPELINE, data: Data = None, as_json: AsJson = False) -> None:
-    """Show the datasets: how many rows, in how many files, how old the newest row is."""
+    """Show the datasets: how many rows, in how many files, how old the newest row is.
+
+    \b
+    holdfast dataset list --pipeline city.toml
+
+    Exits with 0, or with 2 if the input is wrong.
+    """
     from holdfast.pipeline.datasets.asking import quarantined
 
     declared, layout, manifest = _open(pipeline, data)
@@ -63,7 +69,13 @@ def show(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dataset: its columns, how far it has read, its files."""
+    """Show one dataset: its columns, how far it has read, its files.
+
+    \b
+    holdfast dataset show positions --pipeline city.toml
+
+    Exits with 0, or with 2 if the input is wrong.
+    """
     from holdfast.pipeline.datasets.views import QUARANTINE, QUARANTINE_COLUMNS, columns_of
 
     declared, layout, manifest = _open(pipeline, data)
@@ -98,7 +110,13 @@ def query(
     rows: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Rows in the terminal.")] = 100,
     master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
 ) -> None:
-    """Ask the datasets, as they are now, in Spark's SQL."""
+    """Ask the datasets, as they are now, in Spark's SQL.
+
+    \b
+    holdfast dataset query 'SELECT count(*) FROM positions' --pipeline city.toml
+
+    Exits with 1 if the query fails or Spark is not there, with 2 if the input is wrong.
+    """
     from holdfast.pipeline import spark
     from holdfast.pipeline.datasets.asking import Question
     from holdfast.pipeline.datasets.ingest import check_shapes

@@ -43,7 +43,13 @@ QuickTwin = Annotated[bool, typer.Option("--quick", help="The twin of reduced si
 
 @lab.command("list")
 def list_experiments() -> None:
-    """Show the experiments that there are, and how long they take."""
+    """Show the experiments that there are, and how long they take.
+
+    \b
+    holdfast lab list
+
+    Exits with 0, or with 2 if an experiment's file is wrong.
+    """
     from rich import box
     from rich.table import Table
 
@@ -247,6 +253,9 @@ def report(
     quick: QuickTwin = False,
 ) -> None:
     """Analyse what an experiment recorded, and write it beside the published figures.
+
+    \b
+    holdfast lab report frame-table4
 
     The report goes into the folder of the results unless --out says another. Exits with 1 if something that
     the experiment expects does not hold.

@@ -40,8 +40,10 @@ ClientId = Annotated[
     str,
     typer.Option("-i", "--id", metavar="ID", help="Client identifier; one is drawn if none is given."),
 ]
-Username = Annotated[str | None, typer.Option("-u", "--username", metavar="NAME")]
-Password = Annotated[str | None, typer.Option("-P", "--pw", "--password", metavar="SECRET")]
+Username = Annotated[str | None, typer.Option("-u", "--username", metavar="NAME", help="The user.")]
+Password = Annotated[
+    str | None, typer.Option("-P", "--pw", "--password", metavar="SECRET", help="Its password.")
+]
 KeepAlive = Annotated[
     int,
     typer.Option(

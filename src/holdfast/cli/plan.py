@@ -33,6 +33,10 @@ def plan(
 ) -> None:
     """Check a contract file: what can be promised, and at what cost.
 
+    \b
+    holdfast plan plant.toml
+    holdfast plan plant.toml --against 127.0.0.1:1883
+
     D_d and D_r are how long after its arrival a message must be dispatched
     and copied to the backup. replicated_fraction is the share of topics
     (each contract weighs its count) that are replicated.

@@ -59,7 +59,9 @@ def demo(
     holdfast demo --seconds 6 --kill-after 2s --restart-after 4s
 
     Keys: k kills the primary (SIGKILL), r starts it again, s pauses it and
-    lets it go on, q ends. With --seconds exits with 1 if a contract was broken.
+    lets it go on, q ends.
+
+    Exits with 0; with --seconds with 1 if a contract was broken.
     """
     from holdfast.cli.demo.stage import Script, Stage
     from holdfast.cli.mqtt_options import duration_option
