@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run test install build lint bench lab soak sim cluster fuzz fuzz-build sanitize clean
+.PHONY: run test install build lint bench lab soak sim cluster fuzz fuzz-build sanitize dist dist-check clean
 
 run: install .venv/.pipeline tools-pipeline
 	@$(BIN)/holdfast demo --with examples/emergencies
@@ -22,7 +22,7 @@ build: .venv/.dev .venv/.built
 .PHONY: tools-test
 tools-test:
 	@tools/need mosquitto_pub=mosquitto-clients mosquitto=mosquitto nats-server=nats-server \
-	  /usr/share/zookeeper/bin/zkServer.sh=zookeeper java=default-jre-headless
+	  /usr/share/zookeeper/bin/zkServer.sh=zookeeper java=default-jre-headless curl=curl
 
 .venv/bin/python:
 	@tools/need gcc=gcc make=make
@@ -82,6 +82,16 @@ SIM_SEEDS ?= 1..20000
 sim: build
 	@$(BIN)/holdfast sim --seeds $(SIM_SEEDS)
 	@HOLDFAST_SIM_MUTANTS=all $(BIN)/python -m pytest --timeout=3600 tests/sim/test_mutants.py
+
+# A wheel with everything compiled, for this machine's Python and processor.
+dist: .venv/.installed
+	@rm -rf dist
+	@$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist
+
+# The wheel in an empty venv: the command, a broker, a message.
+dist-check: dist
+	@tools/dist-check
 
 # What a pipeline does when its cluster of Spark is gone: waits of minutes.
 cluster: build tools-test
