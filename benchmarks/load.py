@@ -60,8 +60,9 @@ def acknowledged_stream(wire: Mqtt, topics: list[str]) -> Stream:
 
 
 def fresh_publisher() -> bytes:
-    """A publisher of its own for every stream, so that no broker takes its messages for earlier ones."""
-    publisher = b"p%05d" % random.SystemRandom().randrange(100_000)
+    """A publisher of its own for every stream, so that no broker takes its messages for earlier ones; it
+    leaves gaps, since a stream has one sequence for all its topics."""
+    publisher = b"~%05d" % random.SystemRandom().randrange(100_000)
     assert len(publisher) == len(STAMP_EXAMPLE.rpartition(b"/")[2])
     return publisher
 

@@ -50,10 +50,10 @@ def mixed_topics() -> list[str]:
 
 
 @contextmanager
-def lone_broker() -> Iterator[Broker]:
-    """The same process as a member's, without a group."""
+def lone_broker(contracts: Path = FRAME, **more: Any) -> Iterator[Broker]:
+    """The same process as a member's, without a group; `more` are options of the process."""
     (port,) = free_ports(1)
-    options = {"listen": [[LOOPBACK, port]], "contracts": str(FRAME)}
+    options = {"listen": [[LOOPBACK, port]], "contracts": str(contracts), **more}
     with tempfile.TemporaryDirectory(prefix="bench-lone-") as place:
         out = Path(place, "out")
         with out.open("wb") as stdout, Path(place, "err").open("wb") as stderr:
@@ -65,7 +65,7 @@ def lone_broker() -> Iterator[Broker]:
             )
         try:
             give_up = time.monotonic() + START_S_MAX
-            while "listening on" not in out.read_text() and time.monotonic() < give_up:
+            while "listening on mqtt" not in out.read_text() and time.monotonic() < give_up:
                 time.sleep(0.01)
             yield Broker(KINDS["holdfast"], process.pid, port)
         finally:
