@@ -16,6 +16,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 
+from holdfast.broker.access import Access
 from holdfast.broker.channels import Channels
 from holdfast.broker.clients import KEEP_ALIVE_GRACE, Clients
 from holdfast.broker.connection import Connection
@@ -73,9 +74,10 @@ class Broker:
         self.event = event
         # What a group puts in: who is let in, who left and why, what is to be remembered, which view this is.
         self.door: Callable[[Connection, Connect, int], bool] | None = None
-        self.farewell: Callable[[Disconnect], None] | None = None
+        self.farewell: Callable[[Connection, Disconnect], None] | None = None
         self.recorder = Recorder()
         self.view: ViewNote | None = None
+        self.access = Access()
         self.connections: dict[Connection, None] = {}  # a set in the order of opening: runs repeat exactly
         self.connections_made = 0
         self.refusals: Counter[int] = Counter()
@@ -102,6 +104,7 @@ class Broker:
         connection = Connection(self.core, inbox, now_ns)
         self.connections[connection] = None
         self.connections_made += 1
+        self.access.opened(connection)
         self.watched_connections.watch(connection, now_ns + self.limits.connect_timeout_ns)
         return connection
 
@@ -119,6 +122,22 @@ class Broker:
         self.connections.pop(connection, None)
         self.watched_connections.forget(connection)
         connection.closed()
+        self.access.left(connection)
+
+    def found_out(self, connection: Connection, packet: Connect, user: str | PeerError, now_ns: int) -> None:
+        """It took a while to know who a client is, or that it is not let in: its CONNECT is answered."""
+        if connection.closing:
+            return
+        try:
+            if isinstance(user, PeerError):
+                self.clients.refuse(connection, packet.version, user)
+            else:
+                connection.user = user
+                self.clients.identified(connection, packet, now_ns)
+        except Exception as error:
+            self.mistaken(connection, error, now_ns)
+        if not connection.closing:
+            connection.resume()
 
     # Groups
 
@@ -158,6 +177,8 @@ class Broker:
             self._release_held(now_ns)
         if core.board.overloaded:
             self._relieve(now_ns)
+        if core.slowed:
+            self._slow_down()
         return bool(core.jobs_waiting or core.control or replaying or telling)
 
     def deliver(self, now_ns: int, wall_ns: int) -> bool:
@@ -234,25 +255,23 @@ class Broker:
     def _handle(self, connection: Connection, first_byte: int, body: bytes, now_ns: int) -> bool:
         """Says whether the packet is dealt with; if not, somebody else resumes the connection."""
         if connection.session is None and connection.warm is None:
-            self.clients.connect(
-                connection, decode_connect(self.clients, connection, first_byte, body), now_ns
-            )
-            return True
+            packet = decode_connect(self.clients, connection, first_byte, body)
+            return self.clients.connect(connection, packet, now_ns)
         if first_byte >> 4 == CONNECT_PACKET:
             raise PeerError(Reason.PROTOCOL_ERROR, "a connection has one CONNECT")
-        packet = decode(first_byte, body, connection.version)
-        if isinstance(packet, Subscribe):
-            return not self.subscribing.subscribe(connection, packet)
-        if isinstance(packet, Unsubscribe):
-            self.subscribing.unsubscribe(connection, packet)
-        elif isinstance(packet, Disconnect) and connection.session is None:
+        asked = decode(first_byte, body, connection.version)
+        if isinstance(asked, Subscribe):
+            return not self.subscribing.subscribe(connection, asked)
+        if isinstance(asked, Unsubscribe):
+            self.subscribing.unsubscribe(connection, asked)
+        elif isinstance(asked, Disconnect) and connection.session is None:
             self.forget(connection)
-        elif isinstance(packet, Disconnect):
-            self.clients.disconnect(connection, packet, now_ns)
-        elif isinstance(packet, Auth):
+        elif isinstance(asked, Disconnect):
+            self.clients.disconnect(connection, asked, now_ns)
+        elif isinstance(asked, Auth):
             raise PeerError(Reason.PROTOCOL_ERROR, "no authentication method was agreed at CONNECT")
         else:
-            raise PeerError(Reason.PROTOCOL_ERROR, f"a client does not send {type(packet).__name__.upper()}")
+            raise PeerError(Reason.PROTOCOL_ERROR, f"a client does not send {type(asked).__name__.upper()}")
         return True
 
     def fail(self, connection: Connection, error: PeerError, now_ns: int) -> None:
@@ -303,6 +322,9 @@ class Broker:
             self.count_refusal(Reason.KEEP_ALIVE_TIMEOUT, "no CONNECT in time")
             self.forget(connection)
             return
+        if connection.slowed_ns:
+            self.watched_connections.watch(connection, max(connection.slowed_ns, now_ns + S))
+            return
         packet_timeout_ns = self.limits.packet_timeout_ns
         due_ns = (connection.unfinished_ns or now_ns) + packet_timeout_ns
         if due_ns <= now_ns:
@@ -328,6 +350,17 @@ class Broker:
     def _forget_idle_topics(self, now_ns: int) -> None:
         self.core.topics.forget_idle(now_ns - TOPICS_IDLE_NS, TOPICS_SWEPT_AT_ONCE)
         self.timers.at(now_ns + TOPICS_SWEEP_NS, self._forget_idle_topics)
+
+    # Publishers that are faster than they may be
+
+    def _slow_down(self) -> None:
+        slowed, self.core.slowed = self.core.slowed, []
+        for connection in slowed:
+            self.timers.at(connection.slowed_ns, self._go_on, connection)
+
+    def _go_on(self, connection: Connection, now_ns: int) -> None:
+        if not connection.closing:
+            connection.go_on()
 
     # Subscribers that cannot keep up
 

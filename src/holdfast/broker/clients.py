@@ -4,7 +4,8 @@ Laws:
 - a client identifier has at most one connection; a newcomer takes over, and the one before is told (0x8E)
 - a session lives while connected and for its expiry interval after; then nothing of it is left
 - a will is published exactly once, at its delay or at the session's end, whichever is first, unless the
-  client left with DISCONNECT 0x00 or came back in time
+  client left with DISCONNECT 0x00 or came back in time; not at all if its user may not publish it then
+- a session is its user's: to others its client identifier is taken
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class SessionState(Struct):
     ended: bool = False
     expiry_s: int = 0  # how long it lasts without a connection
     last_will: Will | None = None  # what is published should the connection be lost
+    user: str = ""  # whose it is
 
 
 class Clients:
@@ -62,19 +64,31 @@ class Clients:
 
     # CONNECT
 
-    def connect(self, connection: Connection, packet: Connect, now_ns: int) -> None:
+    def connect(self, connection: Connection, packet: Connect, now_ns: int) -> bool:
+        """Says whether it is dealt with; if not, it is still being found out who the client is."""
         if packet.version == 5 and packet.properties.max_packet_size is not None:
             connection.packet_max = packet.properties.max_packet_size
+        try:
+            known = self.broker.access.identify(connection, packet, now_ns)
+        except PeerError as error:
+            self.refuse(connection, packet.version, error)
+            return True
+        if known:
+            self.identified(connection, packet, now_ns)
+        return known
+
+    def identified(self, connection: Connection, packet: Connect, now_ns: int) -> None:
+        """It is known who the client is."""
         try:
             if self.broker.door is not None and self.broker.door(connection, packet, now_ns):
                 return
             client_id, assigned = self._identify(packet)
-            self.check(packet, client_id)
+            self.check(connection, packet, client_id)
         except PeerError as error:
             self.refuse(connection, packet.version, error)
             return
         state = self.connection_state(packet)
-        session, present = self._session_for(client_id, packet, now_ns)
+        session, present = self._session_for(connection, client_id, packet, now_ns)
         connection.state = state
         connection.bind(session, packet.version)
         session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
@@ -100,7 +114,7 @@ class Clients:
         self._serial += 1
         return f"hf-{self.broker.name}-{self._serial}", True
 
-    def check(self, packet: Connect, client_id: str) -> None:
+    def check(self, connection: Connection, packet: Connect, client_id: str) -> None:
         if packet.properties.auth_method is not None:
             raise PeerError(
                 Reason.BAD_AUTHENTICATION_METHOD,
@@ -110,6 +124,7 @@ class Clients:
             raise PeerError(
                 Reason.NOT_AUTHORIZED, f"the will's topic {packet.will.topic!r} is the broker's own"
             )
+        self._check_rights(connection.user or "", packet, client_id)
         limits = self.broker.limits
         if len(self.broker.connections) > limits.connections_max:
             raise PeerError(
@@ -117,6 +132,18 @@ class Clients:
             )
         if client_id not in self.sessions and len(self.sessions) >= limits.sessions_max:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
+
+    def _check_rights(self, user: str, packet: Connect, client_id: str) -> None:
+        access, session = self.broker.access, self.sessions.get(client_id)
+        if session is not None and session.state.user not in ("", user):
+            raise PeerError(Reason.NOT_AUTHORIZED, "another user has a session under this client identifier")
+        will = packet.will
+        if will is not None and not access.may_publish(user, client_id, will.topic.encode()):
+            raise PeerError(
+                Reason.NOT_AUTHORIZED, f"no rule lets this user publish its will to {will.topic!r}"
+            )
+        if serves_channels(packet) and not access.may_serve(user):
+            raise PeerError(Reason.NOT_AUTHORIZED, "no rule lets this user serve channels")
 
     def connection_state(self, packet: Connect) -> ConnectionState:
         limits = self.broker.limits
@@ -135,14 +162,19 @@ class Clients:
             problem_info=packet.properties.request_problem_info is not False,
             will=packet.will,
             knows_groups=any(name == VIEW_PROPERTY for name, _ in packet.properties.user),
-            serves=(SERVES_PROPERTY, SERVES_CHANNELS) in packet.properties.user,
+            serves=serves_channels(packet),
         )
 
     def admit(self, connection: Connection, packet: Connect, now_ns: int) -> None:
         """A connection that was kept for its client becomes its session's, as if it had come now."""
+        try:
+            self._check_rights(connection.user or "", packet, packet.client_id)
+        except PeerError as error:
+            self.broker.fail(connection, error, now_ns)
+            return
         state = self.connection_state(packet)
         goes_on = structs.replace(packet, clean_start=False)
-        session, _ = self._session_for(packet.client_id, goes_on, now_ns)
+        session, _ = self._session_for(connection, packet.client_id, goes_on, now_ns)
         connection.state = state
         session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
         self.broker.recorder.session(session)
@@ -153,15 +185,19 @@ class Clients:
         self.broker.watch(connection, now_ns)
         self.broker.watched_sessions.forget(session)
 
-    def _session_for(self, client_id: str, packet: Connect, now_ns: int) -> tuple[Session, bool]:
+    def _session_for(
+        self, connection: Connection, client_id: str, packet: Connect, now_ns: int
+    ) -> tuple[Session, bool]:
         """The session this client goes on with, and whether it was there before."""
+        user = connection.user or ""
+        connection.permit = self.broker.access.permit(user, client_id)
         session = self.sessions.get(client_id)
         if session is not None and session.link is not None:
             self.close(
                 session.link, now_ns, Reason.SESSION_TAKEN_OVER, "another connection uses this client id"
             )
             session = self.sessions.get(client_id)  # gone if it was to end with its connection
-        if session is not None and packet.clean_start:
+        if session is not None and (packet.clean_start or session.state.user != user):
             self.end(session, now_ns)
             session = None
         if session is not None:
@@ -169,9 +205,12 @@ class Clients:
                 self._publish_will(session)
             session.state.expires_ns = None
             session.state.will = None
+            self.broker.subscribing.recheck(session)
             return session, True
         self._serial += 1
-        return self.make_session(client_id, self._serial), False
+        session = self.make_session(client_id, self._serial)
+        session.state.user = user
+        return session, False
 
     def make_session(self, client_id: str, serial: int) -> Session:
         """A new session, known by its client identifier from now on."""
@@ -199,7 +238,7 @@ class Clients:
         state: ConnectionState = connection.state
         properties = Properties(
             receive_max=limits.receive_max,
-            max_packet_size=limits.packet_bytes_max,
+            max_packet_size=connection.packet_bytes_max,
             topic_alias_max=limits.topic_alias_max or None,
             assigned_client_id=assigned,
             user=self.broker.view_for(connection),
@@ -244,7 +283,7 @@ class Clients:
             cap = self.broker.limits.session_expiry_max_ns
             state.session_expiry_s = expiry if cap is None else min(expiry, cap // S)
         if self.broker.farewell is not None:
-            self.broker.farewell(packet)
+            self.broker.farewell(connection, packet)
         if packet.reason == Reason.NORMAL_DISCONNECTION:
             state.will = None
         self.close(connection, now_ns)
@@ -328,7 +367,14 @@ class Clients:
     def _publish_will(self, session: Session) -> None:
         will: Will = session.state.will
         session.state.will = None
-        self.broker.publish(will_as_publish(will), origin=session.serial)
+        if self.broker.access.may_publish(session.state.user, session.client_id, will.topic.encode()):
+            self.broker.publish(will_as_publish(will), origin=session.serial)
+        else:
+            self.broker.count_refusal(Reason.NOT_AUTHORIZED, "no rule lets its user publish a will any more")
+
+
+def serves_channels(packet: Connect) -> bool:
+    return (SERVES_PROPERTY, SERVES_CHANNELS) in packet.properties.user
 
 
 def will_as_publish(will: Will) -> Publish:

@@ -5,12 +5,15 @@
 #   (CONNECT, SUBSCRIBE, ...) nothing behind it is looked at
 #   no byte is looked at twice but the head of an unfinished packet; no packet larger than the limit is kept
 #   after a fault nothing more is read
+#   a publisher that is too fast is not read for a while; what it sent is handled then, in order
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 from holdfast.broker.core cimport Core, Draft
 from holdfast.broker.link cimport Inbox, Wire
 from holdfast.broker.message cimport Topic
+from holdfast.broker.meter cimport Meter
+from holdfast.broker.permit cimport Permit
 from holdfast.broker.session cimport Session
 from holdfast.broker.topics cimport Ahead
 from holdfast.mqtt.wire cimport Out
@@ -19,6 +22,9 @@ from holdfast.mqtt.wire cimport Out
 cdef class Connection(Wire):
     cdef readonly Core core
     cdef readonly Session session
+    cdef public Permit permit   # which topics it may publish to; None: all that are not the broker's own
+    cdef public uint32_t packet_bytes_max   # how large a packet it may send
+    cdef bint metered           # whether it has a meter
     cdef Out pending            # bytes that could not be handled yet
     cdef size_t pending_counted # how many of them the core has in its sum
     cdef readonly bint blocked  # nothing more is looked at until plain Python has answered, or a standby takes over
@@ -30,6 +36,9 @@ cdef class Connection(Wire):
     cdef uint32_t aliases_in_len
     # Kept here for the plain Python side and the driver, which alone use them.
     cdef public bint serves     # its client serves channels
+    cdef Meter listener_meter, user_meter   # how fast it may be; None: as fast as it likes
+    cdef readonly int64_t slowed_ns     # until then it is not read: it was too fast; 0: it is
+    cdef public object user     # who it is, once that is known; empty: nobody in particular
     cdef public object state
     cdef public int64_t watched
 
@@ -49,4 +58,5 @@ cdef class Connection(Wire):
     cdef bint _not_journaled(self, Topic* topic, uint8_t reason, uint32_t ack)
     cdef void _answer(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef bint _too_early(self, uint8_t first)
+    cdef bint _charge(self, uint8_t first, size_t size)
     cdef void _wrong(self, int reason, str text)

@@ -8,6 +8,7 @@ from libc.string cimport memchr, memcpy, memmove
 from holdfast.broker.core cimport Core, Draft
 from holdfast.broker.link cimport OUT_HIGH, Inbox, Wire
 from holdfast.broker.message cimport Topic, topic_unpin
+from holdfast.broker.meter cimport Meter
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
 from holdfast.broker.terms cimport Terms
@@ -48,6 +49,7 @@ cdef class Connection(Wire):
         self.inbox = inbox
         self.opened_ns = now_ns
         self.heard_ns = now_ns
+        self.packet_bytes_max = core.packet_bytes_max
 
     def __dealloc__(self) -> None:
         self._let_go()
@@ -102,6 +104,22 @@ cdef class Connection(Wire):
         if self.pending.len and not self.closing:
             self._take(NULL, 0)
 
+    def limit(self, Meter listener, Meter user) -> None:
+        """How fast it may send, together with who else has these meters."""
+        self.listener_meter = listener
+        self.user_meter = user
+        self.metered = listener is not None or user is not None
+
+    def go_on(self) -> None:
+        """It has been slow for long enough."""
+        self.slowed_ns = 0
+        self.heard_ns = self.board.now_ns
+        if self.unfinished_ns:
+            self.unfinished_ns = self.board.now_ns
+        self.mark()
+        if self.control is None:
+            self.resume()
+
     cpdef drained(self):
         if self.session is not None:
             self.session.want_pump()
@@ -114,8 +132,8 @@ cdef class Connection(Wire):
             self.session.want_pump()
 
     cpdef bint wants_bytes(self):
-        """Not while much waits behind a packet that is still to be answered."""
-        return self.may_read() and not (self.blocked and self.pending.len > OUT_HIGH)
+        """Not while it must slow down, nor while much waits behind a packet that is still to be answered."""
+        return self.may_read() and self.slowed_ns == 0 and not (self.blocked and self.pending.len > OUT_HIGH)
 
     cpdef bint owes_answer(self):
         return self.control is not None
@@ -179,8 +197,8 @@ cdef class Connection(Wire):
                 if length == VARINT_BAD:
                     self._wrong(MALFORMED_PACKET, "the remaining length is not written in the fewest bytes, four at most")
                 break
-            if length + 1 + head > self.core.packet_bytes_max:
-                self._wrong(PACKET_TOO_LARGE, f"packets may have up to {self.core.packet_bytes_max} bytes")
+            if length + 1 + head > self.packet_bytes_max:
+                self._wrong(PACKET_TOO_LARGE, f"packets may have up to {self.packet_bytes_max} bytes")
                 break
             body = at + 1 + head
             if end - body < length:
@@ -192,8 +210,27 @@ cdef class Connection(Wire):
             if not self._packet(at[0], body, <uint32_t>length):
                 at = body + length
                 break
+            if self.metered and self._charge(at[0], 1 + head + length):
+                at = body + length
+                break
             at = body + length
         return at - data
+
+    cdef bint _charge(self, uint8_t first, size_t size):
+        """Counts a packet against what its listener and its user may send; whether it must slow down."""
+        cdef int64_t now_ns = self.board.now_ns
+        cdef int64_t even_ns = 0
+        cdef bint message = first >> 4 == PUBLISH
+        if self.listener_meter is not None:
+            even_ns = self.listener_meter.charge(message, size, now_ns)
+        if self.user_meter is not None:
+            even_ns = max(even_ns, self.user_meter.charge(message, size, now_ns))
+        if even_ns <= now_ns:
+            return 0
+        self.slowed_ns = even_ns
+        self.blocked = True
+        self.core.slowed.append(self)
+        return 1
 
     cdef const uint8_t* _look_ahead(self, const uint8_t* at, const uint8_t* end) noexcept:
         """Fetches the topics of the PUBLISHes that come next; returns where it stopped."""
@@ -329,6 +366,8 @@ cdef class Connection(Wire):
         if topic == NULL:
             reason = QUOTA_EXCEEDED
         elif topic.size and topic.text[0] == 0x24 and not self.core.may_publish(topic, self.serves):
+            reason = NOT_AUTHORIZED
+        elif self.permit is not None and not self.permit.allows(topic):
             reason = NOT_AUTHORIZED
         elif self.serves and self.core.hear(topic, &draft, self.session.client_id):
             reason = 0

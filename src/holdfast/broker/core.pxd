@@ -38,6 +38,7 @@ cdef class Core(Protection):
     cdef readonly SubscriptionTree tree
     cdef readonly list known_again      # (topic, link, index): acknowledgements of what came again
     cdef public list heard              # words of clients that serve channels, for plain Python
+    cdef public list slowed             # connections that were too fast, for plain Python to let go on later
     cdef Ledger* ledger
     cdef readonly uint64_t number       # publications accepted so far
     cdef public object terms_for        # topic name -> Terms

@@ -2,6 +2,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.broker.connection import Connection
 from holdfast.broker.link import Link
 from holdfast.broker.protection import Protection
 from holdfast.broker.subscriptions import Subscription, SubscriptionTree
@@ -16,6 +17,7 @@ class Core(Protection):
     retained_names: Any
     retained_log: dict[bytes, None] | None
     heard: list[tuple[str, bytes, bytes, int, bytes, int, int]]
+    slowed: list[Connection]
     known_again: list[tuple[bytes, Link, int]]
     to_backup_ns: int
     failover_ns: int

@@ -65,6 +65,7 @@ cdef class Core(Protection):
         self.selective = True
         self.known_again = []
         self.heard = []
+        self.slowed = []
 
     def __dealloc__(self) -> None:
         free(self._scratch)

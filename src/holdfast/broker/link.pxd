@@ -119,6 +119,9 @@ cdef class Wire(Link):
     """A link with a receiving side: what a driver moves bytes for."""
     cdef readonly Inbox inbox
     cdef public int fd              # the driver's
+    cdef public bint local          # its peer is on this machine
+    cdef public object certificate_name     # what the peer's certificate calls it; None: it showed none
+    cdef public object listener     # what is configured for the address at which it came; None: nothing
 
     cdef void sent(self, size_t size) noexcept
     cpdef received(self, size_t size, int64_t now_ns, int64_t wall_ns)

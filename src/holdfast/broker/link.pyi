@@ -1,3 +1,5 @@
+from typing import Any
+
 from holdfast.broker.session import Session
 
 class Board:
@@ -50,6 +52,9 @@ class Inbox:
 class Wire(Link):
     inbox: Inbox | None
     fd: int
+    local: bool
+    certificate_name: str | None
+    listener: Any
     def received(self, size: int, now_ns: int, wall_ns: int) -> None: ...
     def drained(self) -> None: ...
     def flushed(self) -> None: ...

@@ -79,8 +79,9 @@ cdef struct Topic:
     Route* routes
     uint32_t routes_len
     uint32_t pins           # messages, retained messages and aliases that point here
-    uint32_t root           # which generation counter its first level belongs to
-    uint32_t size
+    uint16_t root           # which generation counter its first level belongs to
+    uint16_t size
+    uint32_t serial         # how many topics its table made before: a pointer may be another topic's soon
     Message* retained       # owned
     uint64_t last_copy      # likewise for its replicate jobs
     int64_t patient_ns      # until then a copy of this topic may wait LONG, and later ones wait behind it

@@ -4,6 +4,8 @@ Laws:
 - every filter of a packet gets its own answer; what is refused changes nothing
 - a requirement that cannot be kept is refused with the words that say what could be
 - SUBACK goes out before any message of the subscription
+- a filter is granted only if every topic that it matches may be subscribed to; a subscription that may not be
+  any more ends, whether its session is connected or not
 """
 
 from __future__ import annotations
@@ -63,8 +65,16 @@ class Replay:
     """Retained messages on their way to a subscription: those published up to the moment it was made."""
 
     subscription: Subscription
+    key: str  # among its session's subscriptions
     names: Iterator[bytes]
     until: int
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody is there to take them, and still subscribes."""
+        subscription = self.subscription
+        session = subscription.session
+        return session.link is not None and session.subscriptions.get(self.key) is subscription
 
 
 def parse_last(value: str) -> int:
@@ -117,7 +127,7 @@ class Subscribing:
         session = connection.session
         gone = connection.closing or session is None or session.state.ended
         refusal = PeerError(Reason.QUOTA_EXCEEDED, why_not) if why_not else None
-        made: list[tuple[Subscription, bool]] = []
+        made: list[tuple[str, Subscription, bool]] = []
         reasons: list[int] = []
         texts: list[str] = []
         for wanted, subscription in prepared:
@@ -125,7 +135,7 @@ class Subscribing:
             if isinstance(subscription, Subscription) and (error is not None or gone):
                 self._take_back(subscription, wanted.filter)
             elif isinstance(subscription, Subscription):
-                made.append((subscription, self._grant(subscription, wanted.filter)))
+                made.append((wanted.filter, subscription, self._grant(subscription, wanted.filter)))
                 reasons.append(wanted.qos)
             if error is not None:
                 reasons.append(error.reason if connection.version == 5 else FAILURE_BEFORE_MQTT_5)
@@ -140,12 +150,12 @@ class Subscribing:
         if not connection.send(encode(answer, connection.version)):
             connection.send(encode(Suback(packet_id=packet.packet_id, reasons=reasons), connection.version))
         last = self._requirement(packet.properties).last if made else 0
-        for subscription, fresh in made:
+        for key, subscription, fresh in made:
             if last:
                 self.broker.channels.want(subscription, last)
             if wants_retained(subscription, fresh):
                 names = self.broker.retained_names.matching(subscription.filter)
-                self._replays.append(Replay(subscription, names, self.broker.core.number))
+                self._replays.append(Replay(subscription, key, names, self.broker.core.number))
         self.replay(RETAINED_AT_ONCE)
 
     def _prepare(self, session: Session, wanted: Wanted, packet: Subscribe) -> Subscription:
@@ -156,6 +166,8 @@ class Subscribing:
             raise PeerError(
                 Reason.TOPIC_FILTER_INVALID, f"a filter has up to {broker.limits.topic_levels_max} levels"
             )
+        if not broker.access.may_subscribe(session.state.user, session.client_id, filter.encode()):
+            raise PeerError(Reason.NOT_AUTHORIZED, "no rule lets this user subscribe to all of that")
         if is_channel(filter):
             broker.channels.check(session, filter, group)
         if wanted.filter not in session.subscriptions:
@@ -267,14 +279,14 @@ class Subscribing:
         for _ in range(len(self._replays)):
             replay = self._replays.popleft()
             session = replay.subscription.session
-            while session.link is not None and session.queued < QUEUED_DURING_REPLAY_MAX and most > 0:
+            while replay.wanted and session.queued < QUEUED_DURING_REPLAY_MAX and most > 0:
                 name = next(replay.names, None)
                 if name is None:
                     break
                 most -= 1
                 self.broker.core.offer_retained(name, replay.subscription, replay.until)
             else:
-                if session.link is not None:
+                if replay.wanted:
                     self._replays.append(replay)
         return most <= 0
 
@@ -302,6 +314,16 @@ class Subscribing:
         self.broker.core.tree.remove(session, subscription.filter, subscription.group)
         self.broker.core.topics.forget_routes(subscription.filter)
         return True
+
+    def recheck(self, session: Session) -> None:
+        """The rules, or where the session is kept, may have changed: what its user may not have ends."""
+        access = self.broker.access
+        if not access.ruled:
+            return
+        for wanted, subscription in list(session.subscriptions.items()):
+            if not access.may_subscribe(session.state.user, session.client_id, subscription.filter):
+                self.drop(session, wanted)
+                self.broker.count_refusal(Reason.NOT_AUTHORIZED, "a subscription is not allowed any more")
 
     def drop_all(self, session: Session) -> None:
         for wanted in list(session.subscriptions):

@@ -30,6 +30,7 @@ cdef class TopicTable:
     cdef size_t mask
     cdef readonly size_t count
     cdef readonly size_t topics_max
+    cdef uint32_t serial        # of the topic that was added last
     cdef size_t hand, sweep
     cdef uint64_t seed
     cdef uint64_t everywhere

@@ -130,6 +130,8 @@ cdef class TopicTable:
         topic.hash = hash
         topic.size = size
         topic.used = 1
+        self.serial += 1
+        topic.serial = self.serial
         topic.routes = &topic.nearest
         memcpy(topic.text, text, size)
         slash = <const uint8_t*>memchr(text, 0x2F, size)

@@ -65,6 +65,11 @@ class Connect(Struct, frozen=True):
     will: Will | None = None
     properties: Properties = field(default_factory=Properties)
 
+    def __repr__(self) -> str:
+        """Without the password: what is shown may end in a log."""
+        fields = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name != "password")
+        return f"Connect({', '.join(fields)})"
+
 
 class Connack(Struct, frozen=True):
     """`reason` is a Reason in MQTT 5 and a ConnectReturn before it."""

@@ -1,0 +1,4 @@
+from collections.abc import Callable
+
+class Permit:
+    def __init__(self, decide: Callable[[bytes], bool]) -> None: ...

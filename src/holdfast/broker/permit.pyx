@@ -1,0 +1,49 @@
+"""What a client may publish to, compiled: a table of decisions beside the topics they are about."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from holdfast.broker.message cimport Topic
+
+
+cdef class Permit:
+    def __cinit__(self, decide) -> None:
+        self.decide = decide
+        self.mask = SLOTS_MIN - 1
+        self.slots = <uint64_t*>calloc(SLOTS_MIN, sizeof(uint64_t))
+        if self.slots == NULL:
+            raise MemoryError
+
+    def __dealloc__(self) -> None:
+        free(self.slots)
+
+    cdef bint ask(self, Topic* topic) noexcept:
+        cdef bint allowed = 0
+        cdef uint64_t* slot
+        try:
+            allowed = self._decide(topic)
+        except Exception:
+            return 0
+        if self.slots[topic.serial & self.mask] != 0:
+            self._make_room()
+        slot = &self.slots[topic.serial & self.mask]
+        slot[0] = mark_of(topic) | <uint64_t>allowed
+        return allowed
+
+    cdef bint _decide(self, Topic* topic) except -1:
+        return bool(self.decide(PyBytes_FromStringAndSize(<char*>topic.text, topic.size)))
+
+    cdef void _make_room(self) noexcept:
+        """A client with many topics gets a larger table, which starts empty."""
+        cdef uint64_t* slots
+        self.displaced += 1
+        if self.displaced <= self.mask or self.mask + 1 >= SLOTS_MAX:
+            return
+        slots = <uint64_t*>calloc((self.mask + 1) * 4, sizeof(uint64_t))
+        if slots == NULL:
+            return
+        free(self.slots)
+        self.slots = slots
+        self.mask = self.mask * 4 + 3
+        self.displaced = 0
