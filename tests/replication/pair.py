@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.broker.bench import MS, WALL_NS, book, contract
@@ -23,6 +23,7 @@ from holdfast.mqtt.packets import (
     Subscription,
 )
 from holdfast.replication.group import GroupConfig, MemberConfig, Switches
+from holdfast.replication.handshake import Secret
 from holdfast.replication.member import Member
 from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
@@ -112,8 +113,10 @@ class Group:
         size: int = 2,
         contract_book: ContractBook | None = None,
         switches: Switches = USUAL,
+        secrets: Sequence[Secret | None] = (),
         **more: object,
     ) -> None:
+        self.secrets = dict(zip(NAMES, secrets, strict=False))
         self.now_ns = 1_000_000_000
         self.book = contract_book or contracts()
         self.config = group_of(size, **more)
@@ -143,6 +146,7 @@ class Group:
             now_ns=self.now_ns,
             event=lambda event, details: self.events.append((name, event, details)),
             switches=self.switches,
+            secret=self.secrets.get(name),
         )
         self.members[name] = member
         return member

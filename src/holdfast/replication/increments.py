@@ -30,6 +30,7 @@ class SessionNow(msgspec.Struct, tag="s", array_like=True, frozen=True):
     client_id: str
     expiry_s: int
     will: Will | None
+    user: str = ""
 
 
 class SessionGone(msgspec.Struct, tag="e", array_like=True, frozen=True):
@@ -87,7 +88,8 @@ NO_LOCAL, AS_PUBLISHED = 1, 2  # RouteFlag in broker/message.pxd
 
 
 def session_now(session: Session) -> SessionNow:
-    return SessionNow(session.serial, session.client_id, session.state.expiry_s, session.state.last_will)
+    state = session.state
+    return SessionNow(session.serial, session.client_id, state.expiry_s, state.last_will, state.user)
 
 
 def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow:
@@ -134,6 +136,7 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
             if session is None:
                 session = broker.clients.make_session(increment.client_id, increment.serial)
             session.state.expiry_s, session.state.last_will = increment.expiry_s, increment.will
+            session.state.user = increment.user
         case SessionGone():
             session = broker.clients.sessions.get(increment.client_id)
             if session is not None:

@@ -25,9 +25,8 @@ from holdfast.replication.buffer import BackupBuffer
 from holdfast.replication.doubt import Doubt, ask_heir, wake
 from holdfast.replication.following import Following
 from holdfast.replication.group import GroupConfig, Switches
-from holdfast.replication.increments import (
-    StateLog,
-)
+from holdfast.replication.handshake import Secret
+from holdfast.replication.increments import StateLog
 from holdfast.replication.measures import History, WayMeter, group_figures
 from holdfast.replication.messages import (
     PROTOCOL,
@@ -38,6 +37,7 @@ from holdfast.replication.messages import (
     Has,
     Hello,
     Refusal,
+    Right,
     Snapshot,
     State,
     ViewIs,
@@ -49,6 +49,7 @@ from holdfast.replication.peers import Peers, PeerState
 from holdfast.replication.recording import GroupRecorder
 from holdfast.replication.roles import Action, Happening, Role, step
 from holdfast.replication.serving import Serving
+from holdfast.replication.sharing import Sharing
 from holdfast.replication.standby import Door
 from holdfast.replication.views import Claim, View, next_number, note_of
 
@@ -71,6 +72,7 @@ class Member:
         now_ns: int,
         event: Event = ignore,
         switches: Switches = USUAL,
+        secret: Secret | None = None,
     ) -> None:
         self.group = group
         self.name = name
@@ -85,6 +87,7 @@ class Member:
         self.history = History()
         self.again = 0  # messages that were dispatched again, last time
         self.followed: Callable[[], None] = lambda: None  # told when another's state counts from now on
+        self.sharing = Sharing(list, lambda tags: None)  # nothing, until somebody puts another in
         self.doubt: Doubt | None = None
         self.index = group.index_of(name)
         self._published_max = 0
@@ -106,6 +109,7 @@ class Member:
             hello=self._hello,
             joining=lambda: self.role is Role.JOINING,
             event=event,
+            secret=secret,
         )
         self.serving = Serving(self)
         self.following = Following(self)
@@ -224,6 +228,7 @@ class Member:
         self._look_around(now_ns)
         more |= self.serving.bring_up_to_date(now_ns)
         self.serving.tell_increments()
+        more |= self.sharing.turn(self.peers.send)
         self.recorder.settle(now_ns)
         self._due_ns = now_ns if more else self._next_work_ns()
         return more
@@ -290,6 +295,8 @@ class Member:
                 self.event("said goodbye", {"peer": peer.state.name})
                 peer.state.said_bye = True
                 self.peers.close(peer)
+            case Right():
+                self.sharing.learn(word.tags)
             case Refusal():
                 self.event("refused by peer", {"peer": peer.state.name, "why": word.why})
                 self.peers.close(peer)
@@ -323,6 +330,7 @@ class Member:
                 if worse is peer:
                     return
                 self.peer_ended(other, now_ns)
+            self.sharing.greeted(peer)
             self.told(peer, hello.role, hello.view, now_ns)
 
     def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
@@ -375,6 +383,11 @@ class Member:
                 pass
         if before is not role:
             self.peers.beat(self._beat, now_ns)
+
+    def share(self, tag: bytes) -> None:
+        """A password was right: the others may know."""
+        self.sharing.add(tag)
+        self._due_ns = 0
 
     def confirm(self) -> None:
         """The journal has more of the copies than before: the primary may know."""

@@ -30,6 +30,18 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     number: int
 
 
+class Challenge(msgspec.Struct, tag="challenge", frozen=True):
+    """Before Hello, in a group with a secret: prove that you know it, with this nonce. See handshake.py."""
+
+    nonce: bytes
+
+
+class Proof(msgspec.Struct, tag="proof", frozen=True):
+    """I know the secret."""
+
+    proof: bytes
+
+
 class Refusal(msgspec.Struct, tag="refusal", frozen=True):
     """Why the speaker will not talk to the other side."""
 
@@ -98,7 +110,15 @@ class Bye(msgspec.Struct, tag="bye", frozen=True):
     """I end on purpose: take over."""
 
 
-Word: TypeAlias = Hello | Refusal | Beat | ViewIs | Ask | State | Snapshot | Has | Drop | Bye
+class Right(msgspec.Struct, tag="right", frozen=True):
+    """Passwords that were found to be right, as keyed hashes. See sharing.py."""
+
+    tags: list[bytes]
+
+
+Word: TypeAlias = (
+    Challenge | Proof | Hello | Refusal | Beat | ViewIs | Ask | State | Snapshot | Has | Drop | Bye | Right
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Word)

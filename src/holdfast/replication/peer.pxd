@@ -21,7 +21,7 @@ cdef class Peer(Wire):
     cdef readonly str fault             # what was wrong with what came
     cdef public int64_t heard_ns, opened_ns, wrote_ns
     cdef public object state            # what plain Python knows of the broker at the other end
-    cdef uint32_t frame_bytes_max
+    cdef public uint32_t frame_bytes_max    # how large a frame may be, what stands before a copy aside
 
     cpdef confirm(self)
     cdef size_t parse(self, const uint8_t* data, size_t size)

@@ -3,7 +3,9 @@
 Laws:
 - of two members the one that stands later in the order dials; one that looks for a primary dials everybody.
   Where that makes two connections, the one that the later member dialed stays
-- nobody is listened to before it has said who it is, under the same protocol, group and contracts
+- nobody is listened to before it has said who it is, under the same protocol, group and contracts; in a group
+  with a secret, nobody says or hears that before it has proven that it knows the secret
+- strangers are few, say little, and have little time; they do not crowd out those whom we dialed ourselves
 - a member that is not heard of for `silence` is taken for gone; its connection stays for a while, so that it
   learns what it missed, should it wake
 """
@@ -17,10 +19,13 @@ from msgspec import Struct
 from holdfast.broker.broker import Broker, Event
 from holdfast.broker.link import Inbox
 from holdfast.replication.group import GroupConfig
+from holdfast.replication.handshake import Handshake, Secret
 from holdfast.replication.messages import (
     PROTOCOL,
     Beat,
+    Challenge,
     Hello,
+    Proof,
     Refusal,
     Word,
     decode_word,
@@ -34,7 +39,9 @@ DIAL_AGAIN_NS = 50 * MS
 GREETING_NS_MAX = 5 * S
 MUTE_NS_MAX = 5 * S
 BEAT_NS_MAX = 100 * MS  # however much else is written
-STRANGERS_MAX = 16  # connections that have not said who they are
+STRANGERS_MAX = 64  # connections that have not said who they are
+STRANGERS_FRAME_BYTES_MAX = 4096
+FRAME_BYTES_MORE = 1024  # than the largest packet
 
 
 class PeerState(Struct):
@@ -56,6 +63,7 @@ class PeerState(Struct):
     beat_ns: int = 0  # when we last beat for it
     heard_us_ns: int = 0  # when we said what it had heard when it last spoke
     mute: bool = False  # nothing was heard of it for too long
+    handshake: Handshake | None = None  # in a group with a secret
 
     @property
     def greeted(self) -> bool:
@@ -75,9 +83,11 @@ class Peers:
         hello: Callable[[], Hello],
         joining: Callable[[], bool],
         event: Event,
+        secret: Secret | None = None,
     ) -> None:
         self.group = group
         self.name = name
+        self._secret = secret
         self._broker = broker
         self._hello = hello
         self._joining = joining
@@ -108,14 +118,19 @@ class Peers:
     def open(self, inbox: Inbox | None, now_ns: int, name: str = "") -> Peer:
         """A connection to that member, or from one that has not said its name yet."""
         peer = Peer(self._broker.core, inbox, now_ns)
+        peer.frame_bytes_max = STRANGERS_FRAME_BYTES_MAX
         peer.state = PeerState(name=name, dialed=bool(name))
         self._dialing.discard(name)
         self._peers.append(peer)
-        self.send(peer, self._hello())
-        if sum(not each.state.greeted for each in self._peers) > STRANGERS_MAX:
-            stranger = next(each for each in self._peers if not each.state.greeted)
-            self.refuse(stranger, "too many connections have not said who they are")
-            self.forget(stranger, now_ns)
+        if self._secret is None:
+            self.send(peer, self._hello())
+        else:
+            peer.state.handshake = self._secret.begin(dialed=peer.state.dialed)
+            self.send(peer, Challenge(peer.state.handshake.nonce))
+        strangers = [each for each in self._peers if not each.state.greeted and not each.state.dialed]
+        if len(strangers) > STRANGERS_MAX:
+            self.refuse(strangers[0], "too many connections have not said who they are")
+            self.forget(strangers[0], now_ns)
         return peer
 
     def take_dials(self) -> list[str]:
@@ -194,12 +209,36 @@ class Peers:
         if word is None:
             self.refuse(peer, "what came is no word of this protocol")
             return None
+        if peer.state.handshake is not None and not isinstance(word, Refusal):
+            proven = peer.state.handshake.proven
+            if isinstance(word, Challenge | Proof) or not proven:
+                self._prove(peer, peer.state.handshake, word)
+                return None
         if not peer.state.greeted and not isinstance(word, Hello | Refusal):
-            self.refuse(peer, "the first word must be a greeting")
+            asks = "; the members of this group have no secret" if isinstance(word, Challenge) else ""
+            self.refuse(peer, "the first word must be a greeting" + asks)
             return None
         if isinstance(word, Beat):
             self._measure(peer.state, word, now_ns)
         return word
+
+    def _prove(self, peer: Peer, handshake: Handshake, word: Word) -> None:
+        """What is said before it is clear that both know the secret."""
+        try:
+            match word:
+                case Challenge(nonce):
+                    ours = handshake.challenged(nonce)
+                case Proof(proof):
+                    ours = handshake.proved(proof)
+                case _:
+                    raise ValueError("the members of this group prove that they know its secret first")
+        except ValueError as error:
+            self.refuse(peer, str(error))
+            return
+        if ours is not None:
+            self.send(peer, Proof(ours))
+        if handshake.proven:
+            self.send(peer, self._hello())
 
     def _measure(self, state: PeerState, beat: Beat, now_ns: int) -> None:
         state.epoch, state.number = beat.epoch, beat.number
@@ -222,6 +261,7 @@ class Peers:
             state: PeerState = peer.state
             state.name, state.index = hello.name, names.index(hello.name)
             state.epoch, state.number = hello.epoch, hello.number
+            peer.frame_bytes_max = self._broker.core.packet_bytes_max + FRAME_BYTES_MORE
             self._found_out(hello.name)
             return True
         self.refuse(peer, why)
@@ -261,7 +301,9 @@ class Peers:
         silent = []
         for peer in self._peers:
             quiet_ns = now_ns - peer.heard_ns
-            if quiet_ns > (MUTE_NS_MAX if peer.state.greeted else GREETING_NS_MAX):
+            if quiet_ns > MUTE_NS_MAX or (
+                not peer.state.greeted and now_ns - peer.opened_ns > GREETING_NS_MAX
+            ):
                 peer.closed()
             elif peer.state.greeted and not peer.state.mute and quiet_ns > self.group.silence_ns:
                 peer.state.mute = True

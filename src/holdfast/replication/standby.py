@@ -3,12 +3,14 @@
 Laws:
 - while another broker serves, ordinary clients are sent to it, politely
 - a client that asks for it is kept, its packets unread, until this broker serves
-- a client that knows a higher view than ours is believed
+- a client that knows a higher view than ours is believed, if its user may say so
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from msgspec import structs
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.connection import Connection
@@ -33,7 +35,7 @@ class Door:
 
     def enter(self, connection: Connection, packet: Connect, now_ns: int) -> bool:
         """Says whether the CONNECT is dealt with."""
-        self._heard(view_number(packet))
+        self._hear(connection, packet)
         if self._serving():
             return False
         asks = dict(packet.properties.user) if packet.version == MQTT_5 else {}
@@ -43,27 +45,32 @@ class Door:
             raise PeerError(Reason.USE_ANOTHER_SERVER, f"this broker is a standby; {words}")
         if not packet.client_id:
             raise PeerError(Reason.CLIENT_ID_NOT_VALID, "a client that is kept warm needs an identifier")
-        self.broker.clients.check(packet, packet.client_id)
+        self.broker.clients.check(connection, packet, packet.client_id)
         self._keep(connection, packet, now_ns)
         return True
 
     def _keep(self, connection: Connection, packet: Connect, now_ns: int) -> None:
-        connection.warm = packet
+        connection.warm = structs.replace(packet, password=None)
         connection.version = MQTT_5
         connection.state = self.broker.clients.connection_state(packet)
         limits = self.broker.limits
         properties = Properties(
             receive_max=limits.receive_max,
-            max_packet_size=limits.packet_bytes_max,
+            max_packet_size=connection.packet_bytes_max,
             topic_alias_max=limits.topic_alias_max or None,
             user=self.broker.view_for(connection),
         )
         connection.send(encode(Connack(properties=properties), MQTT_5))
         self.broker.watch(connection, now_ns)
 
-    def leave(self, packet: Disconnect) -> None:
+    def leave(self, connection: Connection, packet: Disconnect) -> None:
         """A client that goes elsewhere may say why."""
-        self._heard(view_number(packet))
+        self._hear(connection, packet)
+
+    def _hear(self, connection: Connection, packet: Connect | Disconnect) -> None:
+        number = view_number(packet)
+        if number and self.broker.access.may_tell_views(connection.user or ""):
+            self._heard(number)
 
     def open(self, now_ns: int) -> None:
         """This broker serves now: those who were kept are let in."""

@@ -90,6 +90,7 @@ class Options(Struct, frozen=True):
     publish_ns: int
     reliable: bool
     faults: tuple[Fault, ...]
+    secret: bool  # the members prove to each other that they share one
 
     @property
     def book(self) -> ContractBook:
@@ -105,7 +106,8 @@ class Options(Struct, frozen=True):
         yield (
             f"members {self.members}, policy {self.policy}, heartbeat {format_duration(self.heartbeat_ns)}, "
             f"silence {format_duration(self.silence_ns)}, turn {format_duration(self.cost_ns)}, "
-            f"job {format_duration(self.job_ns)}, slice {self.slice_jobs}"
+            f"job {format_duration(self.job_ns)}, slice {self.slice_jobs}, "
+            f"{'a' if self.secret else 'no'} secret"
         )
         deployment = self.deployment
         yield (
@@ -194,6 +196,7 @@ def draw(seed: int) -> Options:
         publish_ns=publish_ns,
         reliable=reliable,
         faults=_draw_faults(rng, publish_ns, silence_ns, deployment.failover_ns, reliable),
+        secret=rng.random() < 0.5,
     )
 
 

@@ -9,6 +9,7 @@ from zlib import crc32
 from holdfast.endpoint.config import EndpointConfig
 from holdfast.endpoint.endpoint import Endpoint
 from holdfast.replication.group import GroupConfig, MemberConfig
+from holdfast.replication.handshake import Secret
 from holdfast.replication.member import Member
 from holdfast.sim.network import Address
 from holdfast.sim.options import MQTT_PORT, PEER_PORT
@@ -40,7 +41,14 @@ def make_member(options: Options, process: MemberProcess) -> Member:
         seed=crc32(f"{options.seed} {process.name} {process.life}".encode()),
         now_ns=process.world.now_ns,
         event=process.heard,
+        secret=make_secret(options, process) if options.secret else None,
     )
+
+
+def make_secret(options: Options, process: MemberProcess) -> Secret:
+    """What the members share, and nonces that repeat with the seed."""
+    rng = Random(f"{options.seed} {process.name} {process.life}")
+    return Secret(b"what the members share", "sim", rng.randbytes)
 
 
 def make_endpoint(name: str, addresses: list[Address], rng: Random, now_ns: int) -> Endpoint:

@@ -1,0 +1,172 @@
+"""Members that share a secret talk; nobody else says or hears anything."""
+
+import hashlib
+from itertools import count
+
+import pytest
+from tests.replication.pair import Group
+
+from holdfast.replication.handshake import NONCE_BYTES, Handshake, Secret
+from holdfast.replication.messages import (
+    Beat,
+    Challenge,
+    Hello,
+    Proof,
+    Refusal,
+    Word,
+    decode_word,
+    encode_word,
+)
+from holdfast.replication.peer import Peer
+from holdfast.replication.peers import GREETING_NS_MAX, STRANGERS_MAX
+from holdfast.replication.roles import Role
+from holdfast.units import S
+
+SECRET = b"0123456789abcdef"
+
+
+def secret(value: bytes = SECRET, group: str = "plant", salt: bytes = b"") -> Secret:
+    numbers = count()
+    return Secret(value, group, lambda size: hashlib.sha256(salt + b"%d" % next(numbers)).digest()[:size])
+
+
+def shake(dialer: Handshake, listener: Handshake) -> None:
+    assert listener.challenged(dialer.nonce) is None
+    proof = dialer.challenged(listener.nonce)
+    assert proof is not None
+    answer = listener.proved(proof)
+    assert answer is not None
+    assert dialer.proved(answer) is None
+
+
+def test_both_who_know_the_secret_prove_it() -> None:
+    dialer, listener = secret(salt=b"a").begin(dialed=True), secret(salt=b"b").begin(dialed=False)
+    shake(dialer, listener)
+    assert dialer.proven
+    assert listener.proven
+
+
+@pytest.mark.parametrize("other", [secret(b"fedcba9876543210"), secret(group="other plant")])
+def test_another_secret_or_another_group_proves_nothing(other: Secret) -> None:
+    listener = secret(salt=b"b").begin(dialed=False)
+    with pytest.raises(ValueError, match="does not know the secret"):
+        shake(other.begin(dialed=True), listener)
+    assert not listener.proven
+
+
+def test_a_proof_that_was_heard_is_worth_nothing_on_another_connection() -> None:
+    ours = secret(salt=b"b")
+    dialer, listener = secret(salt=b"a").begin(dialed=True), ours.begin(dialed=False)
+    listener.challenged(dialer.nonce)
+    heard = dialer.challenged(listener.nonce)
+    assert heard is not None
+    again = ours.begin(dialed=False)
+    again.challenged(dialer.nonce)
+    with pytest.raises(ValueError, match="does not know the secret"):
+        again.proved(heard)
+
+
+def test_nobody_is_convinced_by_its_own_words() -> None:
+    """An attacker between two dialers, or two listeners, hands each what the other, or it itself, said."""
+    one, two = secret(salt=b"a").begin(dialed=True), secret(salt=b"b").begin(dialed=True)
+    proof_of_one, proof_of_two = one.challenged(two.nonce), two.challenged(one.nonce)
+    for handshake in (one, two):
+        for proof in (proof_of_one, proof_of_two):
+            assert proof is not None
+            with pytest.raises(ValueError, match="does not know the secret"):
+                handshake.proved(proof)
+    with pytest.raises(ValueError, match="fresh"):
+        secret().begin(dialed=False).challenged(secret().begin(dialed=False).nonce)
+
+
+def test_who_listens_says_nothing_to_guess_by_before_it_is_convinced() -> None:
+    listener = secret().begin(dialed=False)
+    assert listener.challenged(b"n" * NONCE_BYTES) is None
+    with pytest.raises(ValueError, match="does not know"):
+        listener.proved(b"")
+
+
+@pytest.mark.parametrize("nonce", [b"", b"short", b"x" * (NONCE_BYTES + 1)])
+def test_a_challenge_is_one_nonce_of_full_length(nonce: bytes) -> None:
+    with pytest.raises(ValueError, match="fresh"):
+        secret().begin(dialed=True).challenged(nonce)
+    handshake = secret().begin(dialed=True)
+    handshake.challenged(b"x" * NONCE_BYTES)
+    with pytest.raises(ValueError, match="fresh"):
+        handshake.challenged(b"y" * NONCE_BYTES)
+
+
+# Members
+
+
+def group_with(*secrets: Secret | None) -> Group:
+    group = Group(len(secrets), secrets=secrets)
+    group.pass_time(2 * S)
+    return group
+
+
+def roles(group: Group) -> set[Role]:
+    return {member.role for member in group.members.values()}
+
+
+def words(peer: Peer) -> list[Word | None]:
+    data, found = peer.take_output(), []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        found.append(decode_word(data[5 : 4 + size]))
+        data = data[4 + size :]
+    return found
+
+
+def frame(word: Word) -> bytes:
+    body = encode_word(word)
+    return (len(body) + 1).to_bytes(4, "big") + b"\x01" + body
+
+
+def test_members_with_one_secret_protect_each_other() -> None:
+    assert roles(group_with(secret(salt=b"a"), secret(salt=b"b"))) == {Role.PRIMARY, Role.BACKUP}
+
+
+@pytest.mark.parametrize("other", [None, secret(b"fedcba9876543210", salt=b"b")])
+def test_members_without_the_same_secret_do_not_hear_each_other(other: Secret | None) -> None:
+    group = group_with(secret(salt=b"a"), other)
+    assert roles(group) == {Role.PRIMARY}
+    assert not any(member.peers.greeted() for member in group.members.values())
+
+
+BEAT = Beat(Role.PRIMARY, 10**6, 0, 0, 0, 0, 0, 0)
+HELLO = Hello(1, "plant", "", "b", Role.PRIMARY, 10**6, 10**6, 0)
+
+
+@pytest.mark.parametrize("word", [HELLO, BEAT, Proof(b"x" * 32), Challenge(b"short")])
+def test_a_stranger_learns_nothing_and_changes_nothing(word: Word) -> None:
+    group = group_with(secret(salt=b"a"), secret(salt=b"b"))
+    member = group.members["a"]
+    before = member.role, member.view, member.view_max
+    stranger = member.accept_peer(None, group.now_ns)
+    stranger.feed(frame(word), group.now_ns, group.wall_ns)
+    member.turn(group.now_ns, group.wall_ns)
+    said = words(stranger)
+    assert [type(each) for each in said] == [Challenge, Refusal]
+    assert stranger.closing
+    group.run()
+    assert (member.role, member.view, member.view_max) == before
+    assert member.peers.link_to("b") is not None
+
+
+def test_strangers_are_few_and_have_little_time_and_room() -> None:
+    group = group_with(secret(salt=b"a"), secret(salt=b"b"))
+    member = group.members["a"]
+    strangers = [member.accept_peer(None, group.now_ns) for _ in range(STRANGERS_MAX + 10)]
+    assert sum(not stranger.closing for stranger in strangers) == STRANGERS_MAX
+    large = strangers[-1]
+    large.feed((100_000).to_bytes(4, "big") + b"\x01", group.now_ns, group.wall_ns)
+    member.turn(group.now_ns, group.wall_ns)
+    assert large.closing
+    ends_ns = group.now_ns + GREETING_NS_MAX
+    while group.now_ns <= ends_ns:  # a byte now and then is no greeting
+        group.pass_time(GREETING_NS_MAX // 50)
+        strangers[-2].feed(b"\0" if not strangers[-2].closing else b"", group.now_ns, group.wall_ns)
+    assert all(stranger.closing for stranger in strangers)
+    assert roles(group) == {Role.PRIMARY, Role.BACKUP}
+    assert member.peers.link_to("b") is not None
