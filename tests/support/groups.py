@@ -35,12 +35,14 @@ class GroupProcesses:
         relayed: bool = False,
         more: str = PATIENT,
         http: bool = False,
+        security: Path | None = None,
     ) -> None:
         self.directory = directory
         self.contracts = contracts
         self.names = NAMES[:size]
         self.keep = keep
         self.more = more
+        self.security = security
         self.ports = {name: free_port() for name in self.names}
         self.http = {name: free_port() for name in self.names} if http else {}
         self.listen_peer = {name: free_port() for name in self.names}
@@ -85,6 +87,8 @@ class GroupProcesses:
             command += ["--data", str(self.data[name])]
         if self.http:
             command += ["--http", f"{LOOPBACK}:{self.http[name]}"]
+        if self.security is not None:
+            command += ["--security", str(self.security)]
         with (self.directory / f"stderr-{name}").open("ab") as stderr:
             self.processes[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr

@@ -70,38 +70,46 @@ def broker(
     holdfast broker --group group.toml --member a --contracts plant.toml --data /var/lib/holdfast
 
     It prints a line for each address it listens on. SIGTERM delivers what
-    waits and exits 0; SIGHUP reads the contracts again. A contract that
-    cannot be kept is refused at the start: see holdfast plan. What happens
-    is told on standard error, a line for each event that matters.
+    waits and exits 0; SIGHUP reads the contracts and the security file
+    again. A contract that cannot be kept is refused at the start: see
+    holdfast plan. What happens is told on standard error, a line for each
+    event that matters.
 
     Exits with 0 after a signal, 1 if it cannot run here, 2 if the input is wrong.
     """
     usual, problems = usual_address(group, member)
-    addresses, wrong = parse_addresses(listen or [usual])
+    own = [] if security is None or group is not None else security_listeners(security)
+    addresses, wrong = parse_addresses(listen or ([] if own else [usual]))
     problems += wrong
     if policy not in POLICY_NAMES:
         problems.append(Problem("--policy", f"{policy!r} is not one of {', '.join(POLICY_NAMES)}"))
     watched, wrong = parse_addresses([http] if http is not None else [], "--http")
     problems += wrong
+    options = BrokerOptions(
+        listen=addresses,
+        contracts=None if contracts is None else str(contracts),
+        policy=policy,
+        group=None if group is None else str(group),
+        member=member,
+        data=None if data is None else str(data),
+        security=None if security is None else str(security),
+        http=watched[0] if watched else None,
+        http_token=None if http_token is None else str(http_token),
+        log=log_format,
+    )
     if check_config:
-        check(contracts, security, problems)
+        check(options, problems)
         return
     if problems:
         raise ConfigError("holdfast broker", problems)
-    become_broker(
-        BrokerOptions(
-            listen=addresses,
-            contracts=None if contracts is None else str(contracts),
-            policy=policy,
-            group=None if group is None else str(group),
-            member=member,
-            data=None if data is None else str(data),
-            security=None if security is None else str(security),
-            http=watched[0] if watched else None,
-            http_token=None if http_token is None else str(http_token),
-            log=log_format,
-        )
-    )
+    become_broker(options)
+
+
+def security_listeners(security: Path) -> list[str]:
+    """The addresses that the security file says itself: with one, none is usual."""
+    from holdfast.security.config import load_security
+
+    return [listener.address for listener in load_security(security).listeners if listener.address]
 
 
 def usual_address(group: Path | None, member: str | None) -> tuple[str, list[Problem]]:
@@ -122,13 +130,8 @@ def become_broker(options: BrokerOptions) -> None:
 
     import msgspec
 
-    from holdfast.contract.plan import load_admitted
-    from holdfast.security.config import load_security
-
-    if options.contracts is not None:
-        load_admitted(Path(options.contracts))
-    if options.security is not None:
-        load_security(options.security)
+    check_contracts(options)
+    check_security(options)
     arguments = msgspec.json.encode(options).decode()
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "holdfast.runtime.serve", arguments])
@@ -152,17 +155,12 @@ def parse_addresses(
     return addresses, problems
 
 
-def check(contracts: Path | None, security: Path | None, problems: list[Problem]) -> None:
+def check(options: BrokerOptions, problems: list[Problem]) -> None:
     """Reports every problem of the options and of the files together."""
-    from holdfast.contract.plan import load_admitted
-    from holdfast.security.config import load_security
-
     lines = [f"holdfast broker: {problem}" for problem in problems]
-    for path, load in ((contracts, load_admitted), (security, load_security)):
-        if path is None:
-            continue
+    for judge in (check_contracts, check_security):
         try:
-            load(path)
+            judge(options)
         except ConfigError as error:
             lines.append(str(error))
     for line in lines:
@@ -170,3 +168,21 @@ def check(contracts: Path | None, security: Path | None, problems: list[Problem]
     if lines:
         raise typer.Exit(2)
     typer.echo("the configuration is in order")
+
+
+def check_contracts(options: BrokerOptions) -> None:
+    from holdfast.contract.plan import load_admitted
+
+    if options.contracts is not None:
+        load_admitted(Path(options.contracts))
+
+
+def check_security(options: BrokerOptions) -> None:
+    from holdfast.replication.group import load_group
+    from holdfast.runtime.guard import check_open, check_peers, listeners_for
+    from holdfast.security.files import load_all
+
+    security = load_all(options.security).known.security
+    check_open(security, listeners_for(security, options.listen), options.security)
+    if options.group is not None and options.member is not None:
+        check_peers(security, load_group(options.group, options.member), options.security)

@@ -24,6 +24,7 @@ from holdfast.cli.record import record
 from holdfast.cli.sim import sim
 from holdfast.cli.status import status
 from holdfast.cli.sub import sub
+from holdfast.cli.user import user
 from holdfast.errors import ConfigError, HoldfastError
 
 app = typer.Typer(
@@ -72,6 +73,7 @@ app.command()(sim)
 app.add_typer(lab, name="lab")
 app.add_typer(dataset, name="dataset")
 app.add_typer(channel, name="channel")
+app.add_typer(user, name="user")
 
 
 def main() -> None:

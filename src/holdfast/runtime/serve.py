@@ -1,6 +1,7 @@
 """`holdfast broker`: one broker process, from its options to its exit code.
 
-SIGTERM and SIGINT drain and exit 0; SIGHUP reads the contract file again, and a broken file changes nothing.
+SIGTERM and SIGINT drain and exit 0; SIGHUP reads the contract file and the security file again, and a broken
+file changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from holdfast.contract.model import ContractBook
 from holdfast.contract.plan import load_admitted
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.replication.group import load_group
+from holdfast.replication.handshake import Secret
 from holdfast.replication.member import Member
+from holdfast.runtime.guard import Guard, check_open, check_peers, listeners_for, opener_for
 from holdfast.runtime.keeping import keep
 from holdfast.runtime.log import log_event, set_form
 from holdfast.runtime.membership import Membership
@@ -31,37 +34,50 @@ from holdfast.runtime.options import BrokerOptions
 from holdfast.runtime.reporting import Reporter
 from holdfast.runtime.server import Server
 from holdfast.runtime.watching import open_http
+from holdfast.security.config import Listener
+from holdfast.security.files import Loaded, load_all
 
 
 def serve(options: BrokerOptions) -> None:
     set_form(options.log)
     contracts = None if options.contracts is None else Path(options.contracts)
     book = load_admitted(contracts) if contracts else ContractBook()
+    loaded = load_all(options.security)
+    listeners = listeners_for(loaded.known.security, options.listen)
+    check_open(loaded.known.security, listeners, options.security)
     raise_file_limit(book.limits.connections_max)
     # What lives now lives to the end: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    uvloop.run(_serve(options, contracts, book))
+    uvloop.run(_serve(options, contracts, book, loaded, listeners))
 
 
-async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractBook) -> None:
+async def _serve(
+    options: BrokerOptions,
+    contracts: Path | None,
+    book: ContractBook,
+    loaded: Loaded,
+    listeners: list[Listener],
+) -> None:
     loop = asyncio.get_running_loop()
-    host = make_broker(options, book)
+    host = make_broker(options, book, loaded)
     broker = host.broker if isinstance(host, Member) else host
     broker.core.board.counting = options.counting
     server = Server(host, loop)
+    guard = None if options.security is None else Guard(host, server, loaded, options.security)
     keeper = None if options.data is None else keep(host, options.data, book.limits, server)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, reload_contracts, host, contracts)
+    loop.add_signal_handler(signal.SIGHUP, reload, host, contracts, guard)
     membership = Membership(host, server, host.group) if isinstance(host, Member) else None
     http = None
     try:
         if options.http is not None:
             http = await open_http(options.http, Reporter(host, server, keeper), options.http_token)
-        for name, port in options.listen:
-            for address in await server.listen(name, port):
+        for listener in listeners:
+            opener = opener_for(host, listener)
+            for address in await server.listen(listener.place.host, listener.place.port, opener):
                 print(f"listening on mqtt://{show_address(*address)}", flush=True)
         if membership is not None:
             await membership.start()
@@ -79,11 +95,12 @@ async def _serve(options: BrokerOptions, contracts: Path | None, book: ContractB
             keeper.close()
 
 
-def make_broker(options: BrokerOptions, book: ContractBook) -> Broker | Member:
+def make_broker(options: BrokerOptions, book: ContractBook, loaded: Loaded) -> Broker | Member:
     seed, now_ns = secrets.randbits(64), time.monotonic_ns()
     if options.group is None or options.member is None:
         return Broker(book, policy=options.policy, seed=seed, now_ns=now_ns, event=log_event)
     group = load_group(options.group, options.member)
+    check_peers(loaded.known.security, group, options.security)
     return Member(
         book,
         group,
@@ -93,14 +110,21 @@ def make_broker(options: BrokerOptions, book: ContractBook) -> Broker | Member:
         now_ns=now_ns,
         event=log_event,
         switches=options.switches,
+        secret=None if loaded.secret is None else Secret(loaded.secret, group.name, secrets.token_bytes),
     )
 
 
-def reload_contracts(broker: Broker | Member, contracts: Path | None) -> None:
-    """Reads the contract file again; whatever is wrong with it is said, and the old contracts stay."""
-    if contracts is None:
-        log_event("not reloaded", {"why": "the broker was started without --contracts"})
-        return
+def reload(broker: Broker | Member, contracts: Path | None, guard: Guard | None) -> None:
+    """Reads the files again; whatever is wrong with one is said, and what it said before holds on."""
+    if contracts is None and guard is None:
+        log_event("not reloaded", {"why": "the broker was started without --contracts and --security"})
+    if contracts is not None:
+        reload_contracts(broker, contracts)
+    if guard is not None:
+        guard.reload()
+
+
+def reload_contracts(broker: Broker | Member, contracts: Path) -> None:
     try:
         book = load_admitted(contracts)
     except ConfigError as error:

@@ -93,12 +93,19 @@ class Listener(Rates, frozen=True, kw_only=True):
     packet_bytes_max: Annotated[int | None, whole(16, 268_435_460, 65_536, optional=True)] = None
 
     def relations(self) -> Iterator[Problem]:
-        if self.address and parse_address(self.address) is None:
+        if self.address and self._place() is None:
             yield Problem("address", f"found {self.address!r}; expected HOST:PORT, for example 0.0.0.0:8883")
+
+    def _place(self) -> Address | None:
+        """Without a host, as in ":1883", it is every address of the machine."""
+        if self.address.startswith(":"):
+            every = parse_address(f"every{self.address}")
+            return None if every is None else Address("", every.port)
+        return parse_address(self.address)
 
     @property
     def place(self) -> Address:
-        place = parse_address(self.address)
+        place = self._place()
         assert place is not None
         return place
 

@@ -27,6 +27,7 @@ JOIN_WAIT = "5s"
 NAMES = ("a", "b")
 LOOPBACK = "127.0.0.1"
 # An address that means every address is no address to dial.
+SECURITY = 'anonymous = "anywhere"\n'  # whoever asks for another address than loopback, asks for that
 REACHED_AT = {"0.0.0.0": LOOPBACK, "::": "::1"}
 
 
@@ -105,6 +106,8 @@ class Pair:
         self._stack = stack
         self._group = group
         self._contracts = contracts
+        self._security = group.with_name("security.toml")
+        self._security.write_text(SECURITY)
         self._changed = changed
         self._children: dict[str, Child] = {}
         self._paused: set[str] = set()
@@ -139,6 +142,7 @@ class Pair:
                 "--group", str(self._group), "--member", place.name,
                 "--listen", show(place.listen), "--contracts", str(self._contracts),
                 "--data", str(self._group.with_name(f"journal-{place.name}")),
+                "--security", str(self._security),
             )  # fmt: skip
             self._paused.discard(place.name)
         self._changed()

@@ -1,0 +1,151 @@
+"""Security around a running broker: the gate at its door, and the files behind it read again on SIGHUP.
+
+Laws:
+- a listener that anybody could reach is opened only if somebody is known there, or the file says that nobody
+  needs to be
+- files that are broken change nothing: what held before holds on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.connection import Connection
+from holdfast.broker.link import Inbox
+from holdfast.errors import ConfigError, Problem
+from holdfast.replication.group import GroupConfig
+from holdfast.replication.member import Member
+from holdfast.replication.sharing import Sharing
+from holdfast.runtime.log import log_event
+from holdfast.runtime.server import Opener, Server
+from holdfast.security.checking import Checking
+from holdfast.security.config import Listener, Security, on_loopback
+from holdfast.security.files import Loaded, load_all
+from holdfast.security.gate import Gate
+from holdfast.security.verified import Verified, key_from
+
+NO_FILE = "a file and give it with --security"
+
+
+class Guard:
+    """Of a broker with a security file; one without listens on loopback only, and lets everybody in there."""
+
+    def __init__(self, host: Broker | Member, server: Server, loaded: Loaded, path: str) -> None:
+        self.path = path
+        self._server = server
+        self._reloads = 0  # that were asked for and are not over
+        self._reloading: asyncio.Task[None] | None = None
+        verified = Verified(secrets.token_bytes(32) if loaded.secret is None else key_from(loaded.secret))
+        if isinstance(host, Member) and loaded.secret is not None:
+            host.sharing = Sharing(verified.everything, verified.learn)
+            verified.tell = host.share
+        self._checking = Checking(server.loop, event=log_event, step=server.step)
+        self._gate = Gate(
+            host.broker if isinstance(host, Member) else host,
+            loaded.known,
+            verified=verified,
+            check=self._checking.take,
+            address_of=address_of,
+        )
+        self._checking.gate = self._gate
+        self._checking.hook = loaded.hook
+
+    def reload(self) -> None:
+        """Reads everything again, in a thread: many users take longer than a message may wait."""
+        self._reloads += 1
+        if self._reloads == 1:
+            self._reloading = self._server.loop.create_task(self._reload())
+
+    async def _reload(self) -> None:
+        while self._reloads:
+            asked = self._reloads
+            try:
+                self._hold(await self._server.loop.run_in_executor(None, load_all, self.path))
+            except ConfigError as error:
+                log_event("not reloaded", {"file": self.path, "why": str(error)})
+            self._reloads -= asked
+
+    def _hold(self, loaded: Loaded) -> None:
+        """From now on."""
+        self._checking.hook = loaded.hook
+        ended = self._gate.reload(loaded.known, time.monotonic_ns())
+        self._server.step()
+        log_event(
+            "reloaded", {"file": self.path, "users": len(loaded.known.users), "connections_ended": ended}
+        )
+
+
+def address_of(fd: int) -> str:
+    """Where a connection comes from, without its port; of IPv6 the half that says whose network it is."""
+    if fd < 0:
+        return ""
+    try:
+        with socket.socket(fileno=os.dup(fd)) as connection:
+            host = str(connection.getpeername()[0])
+    except OSError:
+        return ""
+    return ":".join(host.split(":")[:4]) if ":" in host and "." not in host else host
+
+
+def listeners_for(security: Security, listen: list[tuple[str, int]]) -> list[Listener]:
+    """Every address to listen on: those of the command line or the group, and those of the file."""
+    wanted = [security.listener_at(host, port) for host, port in listen]
+    own = [listener for listener in security.listeners if listener.address and listener not in wanted]
+    return [*wanted, *own]
+
+
+def opener_for(host: Broker | Member, listener: Listener) -> Opener:
+    """Makes connections that know where they came."""
+
+    def open_connection(inbox: Inbox, now_ns: int) -> Connection | None:
+        connection = host.open(inbox, now_ns)
+        if connection is not None:
+            connection.listener = listener
+            connection.local = on_loopback(listener.place.host)
+        return connection
+
+    return open_connection
+
+
+def check_open(security: Security, listeners: list[Listener], path: str | None) -> None:
+    """Nobody listens to strangers without having been told to."""
+    if security.names_users or security.anonymous == "anywhere":
+        return
+    problems = [
+        Problem(
+            listener.address,
+            "anybody who reaches this address could use the broker. "
+            f'If that is meant, write anonymous = "anywhere" in {path or NO_FILE}; '
+            'else name users there, with users = "users" (see holdfast user add), or listen on 127.0.0.1',
+        )
+        for listener in listeners
+        if not on_loopback(listener.place.host)
+    ]
+    if problems:
+        raise ConfigError("holdfast broker", problems)
+
+
+def check_peers(security: Security, group: GroupConfig, path: str | None) -> None:
+    """Members that are not all on this machine know each other by something."""
+    if security.peers.protected or security.peers.unprotected:
+        return
+    outside = [member for member in group.members if not on_loopback(member.peer_address.host)]
+    if outside:
+        file = path or NO_FILE
+        raise ConfigError(
+            "holdfast broker",
+            [
+                Problem(
+                    f"group {group.name!r}, member {member.name!r}",
+                    f"anybody who reaches {member.peer} could pose as a member and read everything. "
+                    f'Write [peers] with secret = "peer.secret" or tls = true in {file}; '
+                    "if the network between them is their own, write unprotected = true there",
+                )
+                for member in outside
+            ],
+        )

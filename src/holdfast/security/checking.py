@@ -1,0 +1,194 @@
+"""Passwords are checked in threads and hooks are asked, while the broker's loop goes on.
+
+Laws:
+- at most WAITING_MAX attempts wait; one more is refused at once
+- every attempt is answered within its time, if only with a refusal: a hook that fails, hangs or returns
+  anything but a name refuses, and that is logged
+- threads are nicer than the broker: a message goes before a password
+- after some failures attempts from the same address, or for the same user, wait for each other; no more are
+  under way than there are threads, so that those behind them know of their failures
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from holdfast.broker.broker import Event
+from holdfast.security.gate import Gate, Wanted
+from holdfast.security.hook import Attempt, Hook
+from holdfast.security.patience import Patience
+from holdfast.security.users import verify
+
+HASHING_THREADS = max(1, min(4, (os.cpu_count() or 2) - 1))  # one core is the broker's
+WAITING_MAX = 256 * HASHING_THREADS  # who comes behind so many would be gone before its turn
+HOOK_THREADS = 8
+HOOK_S_MAX = 5.0
+NICENESS = 10
+
+
+class Threads:
+    """A few threads that end with the process, whatever they are doing then."""
+
+    def __init__(self, count: int, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._work: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], asyncio.Future[Any]]] = (
+            queue.SimpleQueue()
+        )
+        for number in range(count):
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True).start()
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._work.put((work, arguments, answer))
+        return answer
+
+    def _run(self) -> None:
+        with suppress(OSError):  # where that is not allowed, they are as the broker
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        while True:
+            work, arguments, answer = self._work.get()
+            try:
+                result, error = work(*arguments), None
+            except Exception as raised:
+                result, error = None, raised
+            try:
+                self._loop.call_soon_threadsafe(_settle, answer, result, error)
+            except RuntimeError:
+                return  # the loop is closed: the broker ends
+
+
+def _settle(answer: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)
+
+
+class Lane:
+    """Attempts of one kind, of which so many are under way at once."""
+
+    def __init__(self, busy_max: int) -> None:
+        self.busy_max = busy_max
+        self.busy = 0
+        self.queue: deque[Wanted] = deque()
+
+
+class Checking:
+    """`gate` is told what came of each attempt, and `step` makes the broker answer."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        event: Event,
+        step: Callable[[], None],
+        hook_s_max: float = HOOK_S_MAX,
+    ) -> None:
+        self.loop = loop
+        self.gate: Gate | None = None
+        self.hook: Hook | None = None
+        self._event = event
+        self._step = step
+        self._hook_s_max = hook_s_max
+        self._patience = Patience()
+        self._hashing: Threads | None = None
+        self._asking: Threads | None = None
+        self._lanes = {False: Lane(HASHING_THREADS), True: Lane(HOOK_THREADS)}  # by whether a hook is asked
+        self._waiting = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def take(self, wanted: Wanted) -> bool:
+        """Begins to check; False when too many wait."""
+        if self._waiting >= WAITING_MAX:
+            return False
+        self._waiting += 1
+        lane = self._lanes[wanted.hooked]
+        lane.queue.append(wanted)
+        self.loop.call_soon(self._go_on, lane)
+        return True
+
+    def _go_on(self, lane: Lane) -> None:
+        while lane.queue and lane.busy < lane.busy_max:
+            wanted = lane.queue.popleft()
+            if wanted.connection.closing:
+                self._waiting -= 1
+                continue
+            wait_ns = self._patience.wait_ns(sources(wanted), time.monotonic_ns())
+            if wait_ns is None:
+                self._waiting -= 1
+                assert self.gate is not None
+                self.gate.too_many(wanted, time.monotonic_ns())
+                self._step()
+            elif wait_ns:
+                self.loop.call_later(wait_ns / 1e9, self._begin, lane, wanted)
+            else:
+                self._begin(lane, wanted)
+
+    def _begin(self, lane: Lane, wanted: Wanted) -> None:
+        lane.busy += 1
+        task = self.loop.create_task(self._check(lane, wanted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _check(self, lane: Lane, wanted: Wanted) -> None:
+        try:
+            if wanted.hooked:
+                user = await self._ask_hook(wanted.attempt)
+            else:
+                user = await self._verify(wanted)
+        finally:
+            lane.busy -= 1
+            self._waiting -= 1
+            self.loop.call_soon(self._go_on, lane)
+        now_ns = time.monotonic_ns()
+        if user is None:
+            self._patience.failed(sources(wanted), now_ns)
+        assert self.gate is not None
+        self.gate.checked(wanted, user, now_ns)
+        self._step()
+
+    async def _verify(self, wanted: Wanted) -> str | None:
+        if self._hashing is None:
+            self._hashing = Threads(HASHING_THREADS, "password", self.loop)
+        right = await self._hashing.submit(verify, wanted.stored, wanted.attempt.password)
+        return wanted.attempt.username if right else None
+
+    async def _ask_hook(self, attempt: Attempt) -> str | None:
+        assert self.hook is not None
+        try:
+            async with asyncio.timeout(self._hook_s_max):
+                if inspect.iscoroutinefunction(self.hook):
+                    user = await self.hook(attempt)
+                else:
+                    if self._asking is None:
+                        self._asking = Threads(HOOK_THREADS, "hook", self.loop)
+                    user = await self._asking.submit(self.hook, attempt)
+        except TimeoutError:
+            self._event("hook failed", {"is": "timeout", "why": f"no answer in {self._hook_s_max:g} s"})
+            return None
+        except Exception as error:
+            # Its words may quote the password: only what kind it is, is said.
+            self._event("hook failed", {"is": type(error).__name__, "user": attempt.username})
+            return None
+        if user is None:
+            return None
+        if not isinstance(user, str) or not user:
+            self._event("hook failed", {"is": "answer", "why": "it returned neither a name nor None"})
+            return None
+        return user
+
+
+def sources(wanted: Wanted) -> tuple[str, str]:
+    """Whose failures count against an attempt: its address, and the user it wants to be."""
+    return f"from {wanted.attempt.address}", f"as {wanted.attempt.username}"
