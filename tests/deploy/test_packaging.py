@@ -9,6 +9,7 @@ from __future__ import annotations
 import configparser
 import importlib
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,11 +18,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.config import load
 from holdfast.contract.plan import load_admitted
 from holdfast.replication.group import GroupConfig
+from holdfast.security.users import NOBODYS_HASH
 from support.brokers import LOOPBACK, BrokerProcess, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +88,18 @@ def test_the_files_to_copy_are_in_order() -> None:
     assert group.silence_ns < contracts.deployment.failover_ns
     environment = (ROOT / "deploy" / "config" / "broker.env").read_text().strip()
     assert environment in {f"MEMBER={member.name}" for member in group.members}
+
+
+def test_the_files_to_copy_let_the_pair_start(tmp_path: Path) -> None:
+    """With the users and the secret that the page says how to make."""
+    for path in (ROOT / "deploy" / "config").iterdir():
+        shutil.copy(path, tmp_path)
+    for name, content in (("users", f"press-1:{NOBODYS_HASH}\n"), ("peer.secret", "0123456789abcdef")):
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o600)
+    for line in commands_of(ROOT / "deploy" / "systemd" / "holdfast-broker.service")[:1]:
+        arguments = line.replace("/etc/holdfast", str(tmp_path)).replace("${MEMBER}", "b").split()[1:]
+        assert CliRunner().invoke(app, arguments).output == "the configuration is in order\n"
 
 
 def test_the_container_copies_what_there_is() -> None:

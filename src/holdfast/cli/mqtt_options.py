@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,7 +44,19 @@ ClientId = Annotated[
 ]
 Username = Annotated[str | None, typer.Option("-u", "--username", metavar="NAME", help="The user.")]
 Password = Annotated[
-    str | None, typer.Option("-P", "--pw", "--password", metavar="SECRET", help="Its password.")
+    str | None,
+    typer.Option(
+        *("-P", "--pw", "--password"),
+        metavar="SECRET",
+        help="As mosquitto's clients have it; others on this machine may see it for a moment.",
+    ),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A file with the password in its first line. Without it and -P it is asked for, on a terminal.",
+    ),
 ]
 KeepAlive = Annotated[
     int,
@@ -116,8 +130,54 @@ def broker_addresses(host: str, port: int) -> list[tuple[str, int]]:
     return found
 
 
+PASSWORD_OPTIONS = ("-P", "--pw", "--password")
+
+
+def find_password(username: str | None, password: str | None, file: Path | None) -> bytes | None:
+    """From the file, or from a terminal; one on the command line is taken off it first."""
+    from holdfast.client.login import read_password
+
+    if password is not None and file is not None:
+        raise ConfigError("holdfast", [Problem("--password-file", "give it or -P, not both")])
+    if password is not None:
+        hide_password(password)
+        return password.encode()
+    if file is not None:
+        return read_password(str(file))
+    if username is None or not sys.stdin.isatty():
+        return None
+    import getpass
+
+    return getpass.getpass(f"Password of {username}: ").encode() or None
+
+
+def hide_password(password: str) -> None:
+    """Starts this command again with the password in a pipe instead of its arguments, which all may read."""
+    arguments = without_password(sys.orig_argv, password)
+    if arguments is None:
+        return
+    read_end, write_end = os.pipe()
+    os.write(write_end, password.encode() + b"\n")
+    os.close(write_end)
+    os.set_inheritable(read_end, True)
+    os.execv(sys.executable, [*arguments, "--password-file", f"/dev/fd/{read_end}"])
+
+
+def without_password(arguments: list[str], password: str) -> list[str] | None:
+    """The command line without its password; None when it does not stand there in a known way."""
+    kept: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if argument in PASSWORD_OPTIONS:
+            next(rest, None)
+        elif argument != f"-P{password}" and not (equals and name in PASSWORD_OPTIONS and value == password):
+            kept.append(argument)
+    return kept if len(kept) < len(arguments) and password not in kept else None
+
+
 async def connect_with(
-    host: str, port: int, client_id: str, username: str | None, password: str | None, keep_alive_s: int
+    host: str, port: int, client_id: str, username: str | None, password: bytes | None, keep_alive_s: int
 ) -> Client:
     """Of a group, the client outlives a broker; one broker alone is all there is."""
     from holdfast.client import connect
@@ -128,7 +188,7 @@ async def connect_with(
         outage_s_max=OUTAGE_S_MAX if len(addresses) > 1 else 0.0,
         client_id=client_id,
         username=username,
-        password=None if password is None else password.encode(),
+        password=password,
         keep_alive_s=keep_alive_s,
     )
 

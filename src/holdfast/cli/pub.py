@@ -18,6 +18,7 @@ from holdfast.cli.mqtt_options import (
     Host,
     KeepAlive,
     Password,
+    PasswordFile,
     Port,
     Qos,
     Username,
@@ -27,6 +28,7 @@ from holdfast.cli.mqtt_options import (
     connect_with,
     contract_finder,
     duration_option,
+    find_password,
     promise,
     run_until_stopped,
 )
@@ -82,6 +84,7 @@ def pub(
     client_id: ClientId = "",
     username: Username = None,
     password: Password = None,
+    password_file: PasswordFile = None,
     keep_alive_s: KeepAlive = 60,
     version: Version = "5",
     repeat: Repeat = None,
@@ -102,6 +105,7 @@ def pub(
     from holdfast.contract.file import load_contracts
     from holdfast.mqtt.topics import validate_topic
 
+    secret = find_password(username, password, password_file)
     check_version(COMMAND, version)
     check_names(COMMAND, "--topic", [topic], validate_topic)
     payload = read_payload(message, file, lines, null)
@@ -116,7 +120,7 @@ def pub(
     times = repeat if repeat is not None else 1 if every_ns is None else None
 
     async def work() -> None:
-        async with await connect_with(host, port, client_id, username, password, keep_alive_s) as client:
+        async with await connect_with(host, port, client_id, username, secret, keep_alive_s) as client:
             if contracts is not None:
                 client.declare(*load_contracts(contracts).contracts)
             if payload is None:

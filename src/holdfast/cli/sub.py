@@ -17,6 +17,7 @@ from holdfast.cli.mqtt_options import (
     Host,
     KeepAlive,
     Password,
+    PasswordFile,
     Port,
     Qos,
     Username,
@@ -26,6 +27,7 @@ from holdfast.cli.mqtt_options import (
     connect_with,
     contract_finder,
     duration_option,
+    find_password,
     run_until_stopped,
 )
 from holdfast.errors import ConfigError, Problem, Unavailable
@@ -81,6 +83,7 @@ def sub(
     client_id: ClientId = "",
     username: Username = None,
     password: Password = None,
+    password_file: PasswordFile = None,
     keep_alive_s: KeepAlive = 60,
     version: Version = "5",
     contracts: ContractFile = None,
@@ -102,6 +105,7 @@ def sub(
     from holdfast.cli.tally import Tally
     from holdfast.mqtt.topics import validate_filter
 
+    secret = find_password(username, password, password_file)
     check_version(COMMAND, version)
     check_names(COMMAND, "--topic", topics, validate_filter)
     deadline_ns = duration_option(COMMAND, "--deadline", deadline)
@@ -110,7 +114,7 @@ def sub(
     output = Output(tally, verbose=verbose, as_json=as_json, quiet=quiet)
 
     async def work() -> None:
-        async with await connect_with(host, port, client_id, username, password, keep_alive_s) as client:
+        async with await connect_with(host, port, client_id, username, secret, keep_alive_s) as client:
             await client.subscribe(*topics, qos=qos, deadline_ns=deadline_ns, loss_tolerance=loss)
             try:
                 async with asyncio.timeout(timeout_s):

@@ -42,3 +42,6 @@ class EndpointConfig(Struct, frozen=True, kw_only=True):
     linger_ns_max: int = 500 * MS
     backoff_ns_min: int = 20 * MS
     backoff_ns_max: int = 5 * S
+
+    def __repr__(self) -> str:
+        return f"EndpointConfig(addresses={self.addresses!r}, client_id={self.client_id!r})"

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.client.login import Login
 from holdfast.config import Checked, Reader, duration, load, loads, named, text, whole
 from holdfast.contract.model import TopicFilter
 from holdfast.errors import ConfigError, Problem
@@ -178,6 +179,8 @@ class Spark(Checked, frozen=True, kw_only=True):
 
 class Pipeline(Checked, frozen=True, kw_only=True):
     brokers: Annotated[str, text(4000, "127.0.0.1:1883")] = "127.0.0.1:1883"
+    username: str | None = None
+    password_file: str = ""
     data: Annotated[str, text(4000, "data")] = "data"
     trigger_ns: Annotated[int, duration(1, "1s")] = named("trigger", 1 * S)
     spark: Spark = Spark()
@@ -185,7 +188,13 @@ class Pipeline(Checked, frozen=True, kw_only=True):
     datasets: tuple[Dataset, ...] = named("dataset", ())
     channels: tuple[Channel, ...] = named("channel", ())
 
+    @property
+    def login(self) -> Login:
+        return Login(self.username, self.password_file)
+
     def relations(self) -> Iterator[Problem]:
+        if self.password_file and not self.username:
+            yield Problem("username", "missing; a password is somebody's")
         yield from _twice("feed", self.feeds)
         yield from _twice("dataset", self.datasets)
         yield from _twice("channel", self.channels)
@@ -247,6 +256,9 @@ def load_pipeline(path: str | Path, instead: Instead = Instead()) -> Pipeline:  
     """The pipeline file at `path`, and the files that it names are there. Its folder of data is beside it."""
     pipeline = load(path, Pipeline)
     pipeline = instead.applied(replace(pipeline, data=str(Path(path).parent / pipeline.data)))
+    if pipeline.password_file:
+        pipeline = replace(pipeline, password_file=str(Path(path).parent / pipeline.password_file))
+        pipeline.login.password()
     problems = [
         Problem(f"dataset[{number}].file", f'there is no {Path(path).parent / each.file} (in "{each.name}")')
         for number, each in enumerate(pipeline.datasets)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast.client.client import Client, connect
+from holdfast.client.login import NO_LOGIN, Login
 from holdfast.endpoint import Outgoing
 from holdfast.endpoint.backoff import Backoff
 from holdfast.errors import HoldfastError, Refused, Unavailable
@@ -96,9 +97,17 @@ def _first(error: BaseException) -> BaseException:
 class Delivery:
     """Runs in one event loop; `offer` and what `results` tells may come from any thread."""
 
-    def __init__(self, brokers: str, results: Results, subscribers: Listening, tell: Tell) -> None:
+    def __init__(
+        self,
+        brokers: str,
+        results: Results,
+        subscribers: Listening,
+        tell: Tell,
+        login: Login = NO_LOGIN,
+    ) -> None:
         self.counts = Counts()
         self._brokers = brokers
+        self._login = login
         self._results = results
         self._subscribers = subscribers
         self._tell = tell
@@ -152,6 +161,8 @@ class Delivery:
         client = await connect(
             self._brokers,
             client_id=CLIENT_ID,
+            username=self._login.username,
+            password=self._login.password(),
             properties=Properties(user=[(SERVES_PROPERTY, SERVES_CHANNELS)]),
         )
         self._client = client

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from holdfast.client.client import parse_addresses
+from holdfast.client.login import NO_LOGIN, Login
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.channels import NAME
 from holdfast.pipeline.records import SPARK_SCHEMA
@@ -34,7 +35,7 @@ RECORDS_MAX = 2**31
 READING = ("data", "feeds", "startingOffsets", "recordsPerPartition")
 READING_BATCH = (*READING, "endingOffsets")
 READING_STREAM = (*READING, "maxRecordsPerTrigger", "consumer")
-PUBLISHING = ("brokers", "name", "qos")
+PUBLISHING = ("brokers", "username", "passwordFile", "name", "qos")
 # Options of the query that writes, which reach the format that it writes to.
 OF_SPARK = {"checkpointlocation", "path", "queryname", "__createdbycatalog"}
 
@@ -57,6 +58,7 @@ class Publishing(Struct, frozen=True):
     brokers: str
     name: str
     qos: int
+    login: Login = NO_LOGIN
 
 
 class Format(DataSource):
@@ -192,7 +194,8 @@ def publish_options(options: Mapping[str, str], schema: StructType, overwrite: b
     if overwrite:
         given.problem("mode", 'a message that was published stays so: use mode("append")')
     _check_columns(given, schema)
-    made = Publishing(brokers, name, given.number("qos", 1, 0, 2))
+    login = Login(given.get("username", "") or None, given.get("passwordFile", ""))
+    made = Publishing(brokers, name, given.number("qos", 1, 0, 2), login)
     given.check("options of the sink holdfast")
     return made
 

@@ -101,7 +101,7 @@ class Process:
     async def _run(self, results: Results) -> None:
         loop = asyncio.get_running_loop()
         subscribers, tallies = Subscribers(), Tallies()
-        delivery = Delivery(self._declared.brokers, results, subscribers, self._tell)
+        delivery = Delivery(self._declared.brokers, results, subscribers, self._tell, self._declared.login)
         delivery.offer(catalog(self._declared))
         runner = Runner(
             lambda declared: self._make(declared, results, subscribers, tallies),

@@ -145,7 +145,13 @@ def messages(rows: pa.Table, publisher: str, first: int, qos: int, created_ns: i
 
 async def _send(publishing: Publishing, publisher: str, first: int, rows: pa.Table) -> None:
     try:
-        client = await connect(publishing.brokers, outage_s_max=BROKERS_S_MAX, answer_s_max=BROKERS_S_MAX)
+        client = await connect(
+            publishing.brokers,
+            username=publishing.login.username,
+            password=publishing.login.password(),
+            outage_s_max=BROKERS_S_MAX,
+            answer_s_max=BROKERS_S_MAX,
+        )
         async with client:
             made = messages(rows, publisher, first, publishing.qos, time.time_ns())
             waiting: list[Outgoing] = []

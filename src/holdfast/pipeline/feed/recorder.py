@@ -38,7 +38,7 @@ def record(pipeline: Pipeline, flight: str | None = None) -> None:
 async def _record(pipeline: Pipeline, layout: Layout) -> None:
     consumed = {dataset.feed for dataset in pipeline.datasets}
     tasks = [
-        asyncio.create_task(_record_feed(feed, layout, pipeline.brokers, awaited=feed.name in consumed))
+        asyncio.create_task(_record_feed(feed, layout, pipeline, awaited=feed.name in consumed))
         for feed in pipeline.feeds
     ]
     loop = asyncio.get_running_loop()
@@ -56,9 +56,11 @@ async def _record(pipeline: Pipeline, layout: Layout) -> None:
         raise Unavailable("; ".join(str(error) for error in errors))
 
 
-async def _record_feed(feed: Feed, layout: Layout, brokers: str, *, awaited: bool) -> None:
+async def _record_feed(feed: Feed, layout: Layout, pipeline: Pipeline, *, awaited: bool) -> None:
     try:
-        recording = Recording(feed, layout.feed(feed.name), brokers, awaited=awaited)
+        recording = Recording(
+            feed, layout.feed(feed.name), pipeline.brokers, login=pipeline.login, awaited=awaited
+        )
         await recording.run()
     except HoldfastError as error:
         log_event("feed stopped", {"feed": feed.name, "why": str(error)})

@@ -28,6 +28,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from holdfast.client import Client, connect
+from holdfast.client.login import NO_LOGIN, Login
 from holdfast.endpoint import Order
 from holdfast.endpoint.config import STREAMS_MAX
 from holdfast.errors import Refused, Unavailable
@@ -131,10 +132,13 @@ class Store:
 
 
 class Recording:
-    def __init__(self, feed: Feed, directory: Path, brokers: str, *, awaited: bool) -> None:
+    def __init__(
+        self, feed: Feed, directory: Path, brokers: str, *, login: Login = NO_LOGIN, awaited: bool
+    ) -> None:
         self.feed = feed
         self._directory = directory
         self._brokers = brokers
+        self._login = login
         self._store = Store(
             feed, FeedWriter.open(directory, bytes_max=feed.bytes_max, marked=True), awaited=awaited
         )
@@ -218,6 +222,8 @@ class Recording:
                 return await connect(
                     self._brokers,
                     client_id=f"holdfast-record-{self.feed.name}",
+                    username=self._login.username,
+                    password=self._login.password(),
                     clean_start=False,
                     session_expiry_s=SESSION_EXPIRY_S,
                     receive_max=RECEIVE_MAX,
