@@ -17,6 +17,7 @@ from . import (
     client,
     crash,
     executing,
+    executions,
     failover,
     growth,
     ingesting,
@@ -64,7 +65,7 @@ BENCHMARKS = {
     "ingesting": ingesting.ingesting,
     "executing": executing.executing,
     "periods": periods.periods,
-    "executions": periods.executions_memory,
+    "executions": executions.executions,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"

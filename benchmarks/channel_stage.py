@@ -24,6 +24,9 @@ from holdfast.pipeline.results import Results
 MASTER = "local[2]"
 MEMORY = "4g"
 TICKS_S = os.sysconf("SC_CLK_TCK")
+# Spark frees what a collection found dead in a thread of its own.
+CLEANER_S = 2.0
+COLLECTIONS_MAX = 5
 
 
 class Told:
@@ -123,10 +126,15 @@ def resident_mib(pid: int) -> float:
 
 
 def heap_mib(stage: Stage) -> float:
-    """What is alive in the driver of Spark."""
+    """What is alive in the driver of Spark, once its cleaner has let go of what nobody refers to any more."""
     jvm = stage.spark._jvm
     assert jvm is not None
-    for _ in range(2):
-        jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
-    return float(runtime.totalMemory() - runtime.freeMemory()) / 2**20
+    before, alive = float("inf"), float("inf")
+    for _ in range(COLLECTIONS_MAX):
+        jvm.java.lang.System.gc()
+        before, alive = alive, float(runtime.totalMemory() - runtime.freeMemory()) / 2**20
+        if before - alive < 1:
+            break
+        time.sleep(CLEANER_S)
+    return min(before, alive)

@@ -11,12 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,11 +22,11 @@ from typing import Any
 from holdfast import Outgoing, connect
 from holdfast.client import Client
 from holdfast.errors import Unavailable
-from holdfast.lab.group import free_ports
 from holdfast.lab.standalone import SparkCluster
 
 from .report import Outcome, Table, Verdict
 from .stage import Run
+from .stand import HOLDFAST, PATIENT, STOP_S_MAX, Stand, background, children, said, standing, tending
 
 KEYS = 1000
 BATCH = 200
@@ -36,54 +34,7 @@ RATE = 10_000
 PUBLICATIONS, KILLS = 2_000_000, 20
 QUICK_PUBLICATIONS, QUICK_KILLS = 60_000, 5
 SETTLE_S_MAX = 240.0
-STOP_S_MAX = 30.0
-HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
 
-CONTRACTS = """
-[deployment]
-failover = "50ms"
-publisher_to_broker = "0ms"
-broker_to_backup = "0.05ms"
-broker_to_subscriber = { edge = "1ms" }
-# A recorder that starts again must find all that came meanwhile.
-[limits]
-queue_messages_max = 1_000_000
-queue_bytes_max = 268_435_456
-buffer_messages_max = 2_000_000
-buffer_bytes_max = 1_073_741_824
-backup_bytes_max = 268_435_456
-receive_max = 65_535
-[[contract]]
-name = "events"
-topics = ["bench/events/+"]
-period = "100ms"
-deadline = "1s"
-loss_tolerance = 0
-retention = 2
-destination = "edge"
-count = 1000
-[[contract]]
-name = "notifications"
-topics = ["$channel/#"]
-period = "1s"
-deadline = "1s"
-loss_tolerance = 0
-retention = 1
-destination = "edge"
-count = 1000
-"""
-GROUP = """
-name = "bench"
-join_wait = "10s"
-[[member]]
-name = "a"
-mqtt = "127.0.0.1:{}"
-peer = "127.0.0.1:{}"
-[[member]]
-name = "b"
-mqtt = "127.0.0.1:{}"
-peer = "127.0.0.1:{}"
-"""
 PIPELINE = """
 [[feed]]
 name = "events"
@@ -104,44 +55,6 @@ FROM subscriptions s JOIN new_events e ON e.k = s.k
 GROUP BY s.subscription
 '''
 """
-
-
-@dataclass
-class Part:
-    """A process that is started again whenever it ends."""
-
-    name: str
-    command: list[str]
-    log: Path
-    process: subprocess.Popen[bytes] | None = None
-    starts: int = 0
-    wanted: bool = True
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
-        self.starts += 1
-
-    def tend(self) -> None:
-        if self.wanted and (self.process is None or self.process.poll() is not None):
-            self.start()
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
-        self.tend()
-
-    def stop(self) -> None:
-        self.wanted = False
-        if self.process is None or self.process.poll() is not None:
-            return
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_S_MAX)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
 
 @dataclass
@@ -170,34 +83,6 @@ class Told:
             or self.totals.get(key, 0) != sum(range(key, publications, KEYS))
             for key in range(KEYS)
         )
-
-
-@dataclass
-class Stand:
-    """Everything that runs, and who may be killed."""
-
-    folder: Path
-    brokers: dict[str, Part]
-    recorder: Part
-    pipeline: Part
-    cluster: SparkCluster | None
-    addresses: str
-
-    @property
-    def parts(self) -> list[Part]:
-        return [*self.brokers.values(), self.recorder, self.pipeline]
-
-
-def children(process: subprocess.Popen[bytes] | None, name: str) -> list[Any]:
-    """Processes below this one with such a name."""
-    import psutil
-
-    if process is None:
-        return []
-    try:
-        return [each for each in psutil.Process(process.pid).children(recursive=True) if name in each.name()]
-    except psutil.NoSuchProcess:
-        return []
 
 
 def kill_jvm(stand: Stand) -> bool:
@@ -268,51 +153,6 @@ async def hearing(client: Client, told: Told) -> None:
         told.add(message.topic, message.payload)
 
 
-async def tending(stand: Stand) -> None:
-    while True:
-        for part in stand.parts:
-            part.tend()
-        await asyncio.sleep(0.1)
-
-
-@contextlib.contextmanager
-def standing(folder: Path, workers: int) -> Iterator[Stand]:
-    ports = free_ports(4)
-    (folder / "contracts.toml").write_text(CONTRACTS)
-    (folder / "group.toml").write_text(GROUP.format(*ports))
-    (folder / "pipeline.toml").write_text(PIPELINE)
-    addresses = f"127.0.0.1:{ports[0]},127.0.0.1:{ports[2]}"
-    where = [str(folder / "pipeline.toml"), "--brokers", addresses, "--data", str(folder / "data")]
-
-    def part(name: str, *arguments: str) -> Part:
-        return Part(name, [*HOLDFAST, *arguments], folder / f"{name}.log")
-
-    brokers = {
-        name: part(
-            f"broker-{name}", "broker", "--group", str(folder / "group.toml"), "--member", name,
-            "--contracts", str(folder / "contracts.toml"), "--data", str(folder / f"journal-{name}"),
-        )
-        for name in ("a", "b")
-    }  # fmt: skip
-    with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(SparkCluster(workers)) if workers else None
-        stand = Stand(
-            folder,
-            brokers,
-            part("recorder", "record", *where),
-            part("pipeline", "pipeline", *where, "--master", cluster.url if cluster else "local[2]"),
-            cluster,
-            addresses,
-        )
-        try:
-            for each in stand.parts:
-                each.tend()
-            yield stand
-        finally:
-            for each in (stand.pipeline, stand.recorder, *brokers.values()):
-                each.stop()
-
-
 @dataclass(frozen=True)
 class Found:
     publications: int
@@ -331,14 +171,13 @@ class Found:
 async def play(stand: Stand, publications: int, kills: int, rate: int) -> tuple[list[str], Told]:
     told = Told()
     lasts_s = publications / rate
-    patient = {"outage_s_max": 600.0, "answer_s_max": 600.0, "connect_s_max": 60.0}
     await said("listening", *stand.brokers.values())
     async with contextlib.AsyncExitStack() as stack:
         subscriber = await stack.enter_async_context(
-            await connect(stand.addresses, client_id="told", session_expiry_s=600, **patient)
+            await connect(stand.addresses, client_id="told", session_expiry_s=600, **PATIENT)
         )
         publisher = await stack.enter_async_context(
-            await connect(stand.addresses, client_id="events", **patient)
+            await connect(stand.addresses, client_id="events", **PATIENT)
         )
         await subscriber.subscribe(*(f"$channel/per_key/{key}" for key in range(KEYS)), qos=1)
         async with background(tending(stand), hearing(subscriber, told)):
@@ -353,25 +192,6 @@ async def play(stand: Stand, publications: int, kills: int, rate: int) -> tuple[
             # Whatever would come twice has time to come.
             await asyncio.sleep(3)
     return killed, told
-
-
-@contextlib.asynccontextmanager
-async def background(*works: Any) -> AsyncIterator[None]:
-    tasks = [asyncio.ensure_future(each) for each in works]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def said(words: str, *parts: Part) -> None:
-    """Until each of them has said so."""
-    async with asyncio.timeout(SETTLE_S_MAX):
-        for part in parts:
-            while words not in (part.log.read_text() if part.log.exists() else ""):
-                await asyncio.sleep(0.1)
 
 
 def rows_of(stand: Stand) -> tuple[int, int]:
@@ -391,7 +211,7 @@ def run_kills(publications: int, kills: int, *, rate: int = RATE, workers: int =
     begin_s = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-kills-") as name,
-        standing(Path(name), workers) as stand,
+        standing(Path(name), PIPELINE, workers) as stand,
     ):
         killed, told = asyncio.run(play(stand, publications, kills, rate))
         stand.pipeline.stop()
