@@ -9,11 +9,15 @@ SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 run: install .venv/.pipeline tools-pipeline
 	@$(BIN)/holdfast demo --with examples/emergencies
 
+# What measures time, or counts failovers, has the machine to itself; the rest shares it.
+ALONE := tests/benchmarks tests/cli tests/client tests/failover tests/lab tests/runtime
+
 test: build tools-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(ALONE))
+	@$(BIN)/python -m pytest $(ALONE)
 
 install: .venv/.built
 
@@ -93,7 +97,7 @@ dist: .venv/.installed
 dist-check: dist
 	@tools/dist-check
 
-# What a pipeline does when its cluster of Spark is gone: waits of minutes.
+# A worker that dies under a job, a cluster that is gone: waits of minutes.
 cluster: build tools-test
 	@HOLDFAST_CLUSTER=all $(BIN)/python -m pytest --timeout=600 tests/pipeline/test_cluster.py tests/pipeline/test_cluster_gone.py
 

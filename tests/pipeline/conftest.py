@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,9 +19,12 @@ MASTER = "local[2]"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """The class-data archive is made before the first test, whose time limit is not meant for it."""
+    """The class-data archive is made before the first test, whose time limit is not meant for it, and once
+    though tests run in several processes."""
     if any("spark" in getattr(item, "fixturenames", ()) for item in session.items):
-        starting.prepare(lambda line: print(line, file=sys.__stderr__))
+        with Path(tempfile.gettempdir(), "holdfast-tests-archive.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            starting.prepare(lambda line: print(line, file=sys.__stderr__))
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ TASKS = RECORDS // BATCH
 JOB_S_MAX = 300.0
 
 
+@pytest.mark.skipif("HOLDFAST_CLUSTER" not in os.environ, reason="takes minutes: make cluster")
 @pytest.mark.timeout(900)
 def test_a_worker_that_dies_in_the_middle_changes_nothing(tmp_path: Path) -> None:
     """Every task reads a range of the journal; those of the lost executor are done again by the other."""
