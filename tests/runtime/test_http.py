@@ -26,8 +26,8 @@ from holdfast.runtime.http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, Answer, As
 from holdfast.runtime.metrics import names
 from holdfast.status import BrokerStatus, decode_status
 from runtime.test_serve import contracts
-from support.brokers import LOOPBACK, BrokerProcess, wait_until
-from support.groups import GroupProcesses
+from support.brokers import LOOPBACK, BrokerProcess, free_port, wait_until
+from support.groups import PATIENT, GroupProcesses
 from support.metrics import documented, drawn, told
 
 StartBroker = Callable[..., BrokerProcess]
@@ -163,6 +163,22 @@ def test_a_member_says_why_it_is_not_ready_and_when_it_is(tmp_path: Path) -> Non
         found = samples(group.http[backup])
         assert found["holdfast_failovers_total", ""] == 1
         assert found["holdfast_link_up", first] == 0
+
+
+def test_a_member_without_its_arbiter_is_not_ready_and_says_so(tmp_path: Path) -> None:
+    file = contracts(tmp_path / "contracts.toml")
+    nobody = f'{PATIENT}zookeeper = "{LOOPBACK}:{free_port()}"\n'
+    with GroupProcesses(tmp_path, file, keep=False, http=True, more=nobody) as group:
+        for name in group.names:
+            with asked(group.http[name], "/health/ready") as (answer, body):
+                assert answer.status == 503
+                assert body in (
+                    b"it looks for a primary\n",
+                    b"it has asked the arbiter for the next view, and has no answer yet\n",
+                )
+            with asked(group.http[name], "/health/live") as (answer, _):
+                assert answer.status == 200
+            assert not status_of(group.http[name]).ready
 
 
 # -- who may ask ---------------------------------------------------------------------------------------------
