@@ -22,7 +22,7 @@ from holdfast.lab.group import LOOPBACK, free_ports
 from .brokers import Broker
 from .contracts import DEPLOYMENT, Category, plant
 from .load import Measured, stamped_stream
-from .measure import Aside, Cue, aside, ratio, spread, take_turns
+from .measure import Cue, aside, ratio, spread, take_turns
 from .protection import lone_broker
 from .report import Outcome, Table, Verdict
 from .stage import Run, generator
@@ -38,7 +38,7 @@ ASKED = ("/metrics", "/status")
 
 
 def ask(cue: Cue, port: int) -> list[float]:
-    """Every second until told to stop; how long each answer took, in milliseconds."""
+    """Every second until told to stop, under load or not; how long each answer took, in milliseconds."""
     took: list[float] = []
     cue.ready()
     while not cue.stopped():
@@ -67,17 +67,10 @@ def contestants(contracts: Path) -> Iterator[tuple[dict[str, Broker], int]]:
         )
 
 
-def turn(broker: Broker, run: Run, topics: list[str], http: int | None, rate: int | None) -> Measured:
+def turn(broker: Broker, run: Run, topics: list[str], rate: int | None) -> Measured:
     load = generator(broker, topics, stamped_stream, purpose="stamped")
     load.run(messages=WARM_UP_MESSAGES)
-    with ExitStack() as stack:
-        asking: Aside | None = None
-        if http is not None:
-            asking = stack.enter_context(aside(ask, http))
-            asking.await_ready()
-        measured = load.run(seconds=max(1.0, 4 * run.seconds), rate=rate)
-        if asking is not None:
-            asking.finish()
+    measured = load.run(seconds=max(1.0, 4 * run.seconds), rate=rate)
     load.close()
     return measured
 
@@ -87,13 +80,11 @@ def metrics(run: Run) -> Outcome:
         contracts = Path(place, "contracts.toml")
         contracts.write_text(plant(TOPICS).toml())
         topics = plant(TOPICS).topics()
-        with contestants(contracts) as (brokers, http):
-
-            def one(rate: int | None, name: str) -> Measured:
-                return turn(brokers[name], run, topics, http if name == SCRAPED else None, rate)
-
-            paced = take_turns(brokers, run.turns, lambda name: one(PACED_PER_S, name))
-            saturated = take_turns(brokers, run.turns, lambda name: one(None, name))
+        with contestants(contracts) as (brokers, http), aside(ask, http) as asking:
+            asking.await_ready()
+            paced = take_turns(brokers, run.turns, lambda name: turn(brokers[name], run, topics, PACED_PER_S))
+            saturated = take_turns(brokers, run.turns, lambda name: turn(brokers[name], run, topics, None))
+            answers_ms = asking.finish()
     pieces = piece_times()
     return Outcome(
         [
@@ -111,7 +102,7 @@ def metrics(run: Run) -> Outcome:
                 max(each["longest_ms"] for each in pieces.values()) < PIECE_MS_MAX,
             ),
         ],
-        {"paced": raw(paced), "saturated": raw(saturated), "pieces": pieces},
+        {"paced": raw(paced), "saturated": raw(saturated), "pieces": pieces, "answers_ms": answers_ms},
     )
 
 
