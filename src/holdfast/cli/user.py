@@ -27,7 +27,13 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The user.")]
 def add(file: File, name: Name) -> None:
     """Add a user, or give one another password.
 
+    \b
+    holdfast user add --file users alice
+    holdfast user add --file users alice < alice.password
+
     Asks for the password twice; from a pipe it is the first line.
+
+    Exits with 0, or with 2 if the name, the password or the file will not do.
     """
     from holdfast.security.users import change_users, hash_password, problem_of_name
 
@@ -43,7 +49,13 @@ def add(file: File, name: Name) -> None:
 
 @user.command()
 def remove(file: File, name: Name) -> None:
-    """Remove a user. A running broker disconnects it on SIGHUP."""
+    """Remove a user. A running broker disconnects it on SIGHUP.
+
+    \b
+    holdfast user remove --file users alice
+
+    Exits with 0, or with 2 if there is no such user or file.
+    """
     from holdfast.security.users import change_users
 
     check_there(file)
@@ -55,7 +67,13 @@ def remove(file: File, name: Name) -> None:
 
 @user.command("list")
 def list_users(file: File) -> None:
-    """List the users, one on each line."""
+    """List the users, one on each line.
+
+    \b
+    holdfast user list --file users
+
+    Exits with 0, or with 2 if the file will not do.
+    """
     from holdfast.security.users import load_users
 
     for name in sorted(load_users(file)):
@@ -64,7 +82,13 @@ def list_users(file: File) -> None:
 
 @user.command()
 def check(file: File, name: Name) -> None:
-    """Say whether a password is a user's: exit code 0 if it is, 1 if not."""
+    """Say whether a password is a user's.
+
+    \b
+    holdfast user check --file users alice < alice.password
+
+    Exits with 0 if it is, 1 if not, 2 if the file will not do.
+    """
     from holdfast.security.users import load_users, verify
 
     users = load_users(file)
