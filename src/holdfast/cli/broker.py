@@ -180,9 +180,11 @@ def check_contracts(options: BrokerOptions) -> None:
 def check_security(options: BrokerOptions) -> None:
     from holdfast.replication.group import load_group
     from holdfast.runtime.guard import check_open, check_peers, listeners_for
+    from holdfast.runtime.tls import load_certificates
     from holdfast.security.files import load_all
 
     security = load_all(options.security).known.security
+    load_certificates(security, str(options.security))
     check_open(security, listeners_for(security, options.listen), options.security)
     if options.group is not None and options.member is not None:
         check_peers(security, load_group(options.group, options.member), options.security)

@@ -148,6 +148,7 @@ class Settings:
     relayed: bool = False
     ahead: bool = False
     options: dict[str, object] = field(default_factory=dict)
+    security: dict[str, str] = field(default_factory=dict)  # the file of each member that has one
 
 
 class Group:
@@ -179,6 +180,8 @@ class Group:
             "contracts": str(self.contracts[name]),
             **self.settings.options,
         }
+        if name in self.settings.security:
+            options["security"] = self.settings.security[name]
         if len(self.members) > 1:
             options |= {"group": str(self.folder / f"{name}.toml"), "member": name}
         with out.open("wb") as stdout, (self.folder / f"{name}.err").open("ab") as stderr:

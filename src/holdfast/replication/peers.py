@@ -255,6 +255,8 @@ class Peers:
             why = f"that is group {hello.group!r}, this is {self.group.name!r}"
         elif hello.name not in names or hello.name == self.name:
             why = f"{hello.name!r} is not another member of the group: {', '.join(names)}"
+        elif peer.certificate_name not in (None, hello.name):
+            why = f"its certificate is of {peer.certificate_name!r}, and it says that it is {hello.name!r}"
         elif hello.contracts != contracts:
             why = "the contract files differ: give every member the same"
         else:

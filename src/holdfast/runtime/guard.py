@@ -15,14 +15,13 @@ import socket
 import time
 
 from holdfast.broker.broker import Broker
-from holdfast.broker.connection import Connection
-from holdfast.broker.link import Inbox
 from holdfast.errors import ConfigError, Problem
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
 from holdfast.replication.sharing import Sharing
 from holdfast.runtime.log import log_event
-from holdfast.runtime.server import Opener, Server
+from holdfast.runtime.server import Server
+from holdfast.runtime.tls import Certificates, Contexts
 from holdfast.security.checking import Checking
 from holdfast.security.config import Listener, Security, on_loopback
 from holdfast.security.files import Loaded, load_all
@@ -35,8 +34,16 @@ NO_FILE = "a file and give it with --security"
 class Guard:
     """Of a broker with a security file; one without listens on loopback only, and lets everybody in there."""
 
-    def __init__(self, host: Broker | Member, server: Server, loaded: Loaded, path: str) -> None:
+    def __init__(
+        self,
+        host: Broker | Member,
+        server: Server,
+        loaded: Loaded,
+        path: str,
+        certificates: Certificates | None = None,
+    ) -> None:
         self.path = path
+        self._certificates = certificates
         self._server = server
         self._reloads = 0  # that were asked for and are not over
         self._reloading: asyncio.Task[None] | None = None
@@ -65,13 +72,23 @@ class Guard:
         while self._reloads:
             asked = self._reloads
             try:
-                self._hold(await self._server.loop.run_in_executor(None, load_all, self.path))
+                self._hold(*await self._server.loop.run_in_executor(None, self._load))
             except ConfigError as error:
                 log_event("not reloaded", {"file": self.path, "why": str(error)})
             self._reloads -= asked
 
-    def _hold(self, loaded: Loaded) -> None:
+    def _load(self) -> tuple[Loaded, Contexts | None]:
+        loaded = load_all(self.path)
+        if self._certificates is None:
+            return loaded, None
+        if loaded.known.security.tls is None:
+            raise ConfigError(self.path, [Problem("tls", "missing; there are listeners that need it")])
+        return loaded, self._certificates.read(loaded.known.security.tls)
+
+    def _hold(self, loaded: Loaded, contexts: Contexts | None) -> None:
         """From now on."""
+        if self._certificates is not None and contexts is not None:
+            self._certificates.use(contexts)
         self._checking.hook = loaded.hook
         ended = self._gate.reload(loaded.known, time.monotonic_ns())
         self._server.step()
@@ -97,19 +114,6 @@ def listeners_for(security: Security, listen: list[tuple[str, int]]) -> list[Lis
     wanted = [security.listener_at(host, port) for host, port in listen]
     own = [listener for listener in security.listeners if listener.address and listener not in wanted]
     return [*wanted, *own]
-
-
-def opener_for(host: Broker | Member, listener: Listener) -> Opener:
-    """Makes connections that know where they came."""
-
-    def open_connection(inbox: Inbox, now_ns: int) -> Connection | None:
-        connection = host.open(inbox, now_ns)
-        if connection is not None:
-            connection.listener = listener
-            connection.local = on_loopback(listener.place.host)
-        return connection
-
-    return open_connection
 
 
 def check_open(security: Security, listeners: list[Listener], path: str | None) -> None:

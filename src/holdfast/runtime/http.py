@@ -103,7 +103,12 @@ class HttpPort:
         """Opens it, and returns the addresses it has."""
         try:
             self._server = await self.loop.create_server(
-                lambda: _Exchange(self), host or None, port, ssl=tls, backlog=CONNECTIONS_MAX
+                lambda: _Exchange(self),
+                host or None,
+                port,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else REQUEST_S,
+                backlog=CONNECTIONS_MAX,
             )
         except OSError as error:
             raise Unavailable(

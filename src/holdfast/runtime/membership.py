@@ -4,6 +4,8 @@ Laws:
 - every dial ends, with a connection or with a word to the member that there is none
 - nothing here decides: the member says whom to dial and what to claim, and is told what came of it
 - every claim is answered within CLAIM_S_MAX, if only with the word that the arbiter gave no answer
+- with certificates, the member hears of a connection when TLS is agreed on and the other end has shown the
+  certificate of the member that it must be
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from holdfast.errors import Unavailable
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
 from holdfast.replication.views import Claim
+from holdfast.runtime.layers import Layers
+from holdfast.runtime.listeners import member_listening
 from holdfast.runtime.server import Server
+from holdfast.runtime.tls import Certificates, greet
 from holdfast.runtime.zookeeper import Arbiter
 
 DIAL_S_MAX = 0.5  # less than a joining member waits
@@ -27,8 +32,11 @@ CLAIM_AGAIN_S = 0.2  # an arbiter that fails at once is not asked again at once
 
 
 class Membership:
-    def __init__(self, member: Member, server: Server, group: GroupConfig) -> None:
+    def __init__(
+        self, member: Member, server: Server, group: GroupConfig, certificates: Certificates | None = None
+    ) -> None:
         self.member = member
+        self._certificates = certificates
         self.server = server
         self.group = group
         self._tasks: set[asyncio.Task[None]] = set()
@@ -39,7 +47,9 @@ class Membership:
         if self.group.zookeeper:
             await self._find_arbiter()
         address = self.group.member(self.member.name).peer_address
-        await self.server.listen(address.host, address.port, self.member.accept_peer)
+        others = (each.name for each in self.group.members if each.name != self.member.name)
+        listening = member_listening(self._certificates, others, self.member.accept_peer)
+        await self.server.listen(address.host, address.port, listening)
         self.server.step()
 
     def _after_step(self) -> None:
@@ -91,6 +101,7 @@ class Membership:
                 connecting = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
                 try:
                     await loop.sock_connect(connecting, where)
+                    layers, said = await self._greet(name, connecting)
                 except BaseException:
                     connecting.close()
                     raise
@@ -99,5 +110,22 @@ class Membership:
             self.server.step()  # it may have been all that kept the member from serving
             return
         peer = self.member.dialed(name, self.server.inbox, time.monotonic_ns())
-        self.server.poller.adopt(connecting.detach(), peer)
+        if layers is not None:
+            peer.certificate_name = name
+        self.server.poller.adopt(connecting.detach(), peer, layers)
+        peer.feed(said, time.monotonic_ns(), time.time_ns())
         self.server.step()
+
+    async def _greet(self, name: str, connecting: socket.socket) -> tuple[Layers | None, bytes]:
+        """Agrees on TLS, if there are certificates, with that member and nobody else."""
+        if self._certificates is None:
+            return None, b""
+        layers = Layers(self._certificates.for_dialing, server_side=False)
+        try:
+            said = await greet(self.server.loop, connecting, layers)
+            if layers.certificate_name != name:
+                raise ConnectionError(f"its certificate is of {layers.certificate_name!r}")
+        except ConnectionError as error:
+            self.member.event("peer not trusted", {"peer": name, "why": str(error)})
+            raise
+        return layers, said

@@ -8,53 +8,28 @@ Laws:
 - one read for each ready socket before anyone is read twice; other brokers are read before clients
 - clients are not read while the broker is sated; who was not read is read first when it is not
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
+- a listener may have layers: then nobody reaches the broker before its greetings are over, they have a time, and
+  a bounded number of them is worked on in one poll
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memmove, memset
+from libc.string cimport memset
 
 from collections import deque
 
 from holdfast.broker.core cimport Core
 from holdfast.broker.link cimport Board, Inbox, Wire
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        int fd
-    cdef struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epfd, int op, int fd, epoll_event* event)
-    int epoll_wait(int epfd, epoll_event* events, int maxevents, int timeout)
-    enum: EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CLOEXEC
-
-cdef extern from "<sys/socket.h>" nogil:
-    int accept4(int fd, void* address, void* size, int flags)
-    ssize_t recv(int fd, void* data, size_t size, int flags)
-    ssize_t send(int fd, const void* data, size_t size, int flags)
-    int shutdown(int fd, int how)
-    int setsockopt(int fd, int level, int name, const void* value, uint32_t size)
-    enum: SOCK_NONBLOCK, SOCK_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
-
-cdef extern from "<netinet/in.h>" nogil:
-    enum: IPPROTO_TCP
-
-cdef extern from "<netinet/tcp.h>" nogil:
-    enum: TCP_NODELAY, TCP_NOTSENT_LOWAT
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
-
-cdef extern from "<time.h>" nogil:
-    cdef struct timespec:
-        int64_t tv_sec
-        int64_t tv_nsec
-    int clock_gettime(int clock, timespec* time)
-    enum: CLOCK_MONOTONIC, CLOCK_REALTIME
+from holdfast.runtime.kernel cimport (
+    CLOCK_MONOTONIC, CLOCK_REALTIME, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
+    EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY,
+    TCP_NOTSENT_LOWAT, accept4, clock_ns, close, epoll_create1, epoll_ctl, epoll_event, epoll_wait, recv,
+    send, setsockopt, shutdown,
+)
+from holdfast.runtime.layers cimport Layers
+from holdfast.runtime.listening cimport GREETERS_MAX, Listening
 
 cdef enum:
     EVENTS_MAX = 256
@@ -62,10 +37,15 @@ cdef enum:
     ACCEPTS_MAX = 64            # in one poll: a storm of connects must not hold up a message
     UNSENT_BYTES_MAX = 65536    # what may wait in the kernel for one subscriber
     DISCARD_BYTES_MAX = 1048576 # what is still read from a peer that was told goodbye
+    RAW_BYTES = 32768           # read at once from a socket with layers
+    SEALED_BYTES_MAX = 262144   # put through layers at once
+    UNSEALED_MAX = 2000         # pieces taken through layers in one poll: a byte each may cost a microsecond
+    COSTLY_MAX = 2              # of their signatures in one poll: each takes as long as a thousand messages
 
 cdef enum Kind:
     FREE
     LISTENER
+    GREETING    # layers are being agreed on; the broker does not know of it
     OPEN
     LINGERING   # everything was said; only the peer's end is awaited
 
@@ -73,18 +53,19 @@ cdef enum Kind:
 cdef int64_t LINGER_NS = 2_000_000_000
 cdef int64_t ACCEPT_AGAIN_NS = 100_000_000
 
+cdef enum:
+    UNSPECIFIED_ERROR = 0x80
+    NOT_AUTHORIZED = 0x87
+    KEEP_ALIVE_TIMEOUT = 0x8D
+    QUOTA_EXCEEDED = 0x97
+
 
 cdef struct Slot:
     PyObject* wire          # owned while OPEN
+    PyObject* layers        # owned while GREETING or OPEN; NULL: bytes go straight to the wire
     uint32_t interest
     uint32_t discarded
     Kind kind
-
-
-cdef inline int64_t clock_ns(int which) noexcept nogil:
-    cdef timespec t
-    clock_gettime(which, &t)
-    return t.tv_sec * 1_000_000_000 + t.tv_nsec
 
 
 cdef class Poller:
@@ -96,7 +77,10 @@ cdef class Poller:
     cdef Slot* slots            # by file descriptor
     cdef int slots_len
     cdef readonly int open      # sockets that are not yet closed, listeners aside
-    cdef dict openers           # listening descriptor -> what makes a wire for whom it accepts
+    cdef dict listeners         # descriptor -> Listening
+    cdef int greeters           # connections whose greetings are not over
+    cdef int unsealed           # pieces that came through layers in this poll
+    cdef uint8_t raw[RAW_BYTES]
     cdef list ended             # wires whose peer is gone while plain Python still owes them an answer
     cdef object lingering       # (due, fd) of farewells, in order
     cdef int64_t accept_again_ns
@@ -113,12 +97,12 @@ cdef class Poller:
         self.inbox = inbox
         self.ended = []
         self.lingering = deque()
-        self.openers = {}
+        self.listeners = {}
 
     def __dealloc__(self) -> None:
         cdef int fd
         for fd in range(self.slots_len):
-            if self.slots[fd].kind == OPEN or self.slots[fd].kind == LINGERING:
+            if self.slots[fd].kind > LISTENER:
                 self._close(fd)
         free(self.slots)
         if self.epoll >= 0:
@@ -128,34 +112,51 @@ cdef class Poller:
         """Readable when poll() has something to do."""
         return self.epoll
 
-    def listen(self, int fd, opener) -> None:
-        """Accepts from this listening socket, which stays its owner's; opener(inbox, now) makes the wire, or
-        None when nobody is let in."""
+    def listen(self, int fd, Listening listening not None) -> None:
+        """Accepts from this listening socket, which stays its owner's."""
         self._watch(fd, LISTENER, EPOLLIN)
-        self.openers[fd] = opener
+        self.listeners[fd] = listening
 
     def stop_listening(self) -> None:
-        for fd in self.openers:
+        """Nobody new is let in, nor who is only on the way."""
+        cdef Listening listening
+        for fd, listening in self.listeners.items():
             self._interest(fd, 0)
-        self.openers = {}
+            for greeter in listening.greeting:
+                self._close(greeter)
+            self.greeters -= len(listening.greeting)
+            listening.greeting.clear()
+        self.listeners = {}
 
-    def adopt(self, int fd, Wire wire not None) -> None:
+    def adopt(self, int fd, Wire wire not None, Layers layers=None) -> None:
         """Moves the bytes of a connected socket from now on, and closes it in the end."""
+        self._tune(fd)
+        self._watch(fd, OPEN, EPOLLIN)
+        self.open += 1
+        if layers is not None:
+            Py_INCREF(layers)
+            self.slots[fd].layers = <PyObject*>layers
+        self._give(fd, wire)
+
+    cdef void _tune(self, int fd) noexcept:
         cdef int yes = 1
         cdef int unsent = UNSENT_BYTES_MAX
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes))
         setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent))
-        self._watch(fd, OPEN, EPOLLIN)
+
+    cdef void _give(self, int fd, Wire wire) noexcept:
+        """From now on the socket is this wire's."""
         Py_INCREF(wire)
+        self.slots[fd].kind = OPEN
         self.slots[fd].wire = <PyObject*>wire
         wire.fd = fd
-        self.open += 1
 
     def poll(self) -> bool:
         """Reads from every socket that is ready, once; says whether there was anything."""
         cdef epoll_event events[EVENTS_MAX]
         cdef int i, fd, n
         cdef int64_t now_ns, wall_ns
+        cdef Listening listening
         if self.core.sated() and self.passed < PASSES_MAX:
             self.passed += 1
             return False
@@ -165,6 +166,10 @@ cdef class Poller:
             return False
         now_ns = clock_ns(CLOCK_MONOTONIC)
         wall_ns = clock_ns(CLOCK_REALTIME)
+        self.unsealed = 0
+        if self.greeters:
+            for listening in self.listeners.values():
+                listening.costly = 0
         for i in range(n):
             fd = events[i].data.fd
             if self.slots[fd].kind == OPEN and (<Wire>self.slots[fd].wire).peer:
@@ -185,7 +190,8 @@ cdef class Poller:
             at = (first + i) % n
             if not events[at].events:
                 continue
-            if self.core.sated():
+            if self.core.sated() or (
+                    self.unsealed > UNSEALED_MAX and self.slots[events[at].data.fd].layers != NULL):
                 if not self.skipped:
                     self.skipped = events[at].data.fd
                 events[at].events &= ~<uint32_t>EPOLLIN
@@ -200,6 +206,8 @@ cdef class Poller:
                 self._writable(fd)
             if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and self.slots[fd].kind == OPEN:
                 self._read(fd, now_ns, wall_ns)
+        elif self.slots[fd].kind == GREETING:
+            self._greet(fd, now_ns, wall_ns)
         elif self.slots[fd].kind == LINGERING:
             self._discard(fd)
 
@@ -210,20 +218,21 @@ cdef class Poller:
         for wire in self.board.take_ready():
             if wire.fd >= 0:
                 self._perform(wire)
-        if self.ended or self.lingering or self.accept_again_ns:
+        if self.ended or self.lingering or self.accept_again_ns or self.greeters:
             now_ns = clock_ns(CLOCK_MONOTONIC)
             self._end_the_ended(now_ns)
             while self.lingering and self.lingering[0][0] <= now_ns:
                 self._give_up(self.lingering.popleft()[1], now_ns)
             if self.accept_again_ns and now_ns >= self.accept_again_ns:
                 self.accept_again_ns = 0
-                for fd in self.openers:
+                for fd in self.listeners:
                     self._interest(fd, EPOLLIN)
+            self._hurry_greeters(now_ns)
 
     @property
     def unfinished(self) -> bool:
         """Whether flush() has to be called again though no socket becomes ready."""
-        return bool(self.ended) or bool(self.lingering) or self.accept_again_ns != 0
+        return bool(self.ended) or bool(self.lingering) or self.accept_again_ns != 0 or self.greeters > 0
 
     # Sockets
 
@@ -247,6 +256,7 @@ cdef class Poller:
         self.slots[fd].interest = interest
         self.slots[fd].discarded = 0
         self.slots[fd].wire = NULL
+        self.slots[fd].layers = NULL
         return 1
 
     cdef void _interest(self, int fd, uint32_t interest) noexcept:
@@ -260,24 +270,39 @@ cdef class Poller:
     cdef void _accept(self, int listener, int64_t now_ns) except *:
         cdef int fd, i
         cdef Wire wire
+        cdef Listening listening = self.listeners[listener]
         for i in range(ACCEPTS_MAX):
+            if len(listening.greeting) >= GREETERS_MAX:
+                listening.paused = True
+                self._interest(listener, 0)
+                return
             fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
             if fd < 0:
                 if errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM:
                     # No descriptor is left: those who wait stay in the kernel's queue for a moment.
-                    self.broker.count_refusal(0x97, "no file descriptor is left: raise the limit of open files")
+                    why = "no file descriptor is left: raise the limit of open files"
+                    self.broker.count_refusal(QUOTA_EXCEEDED, why)
                     self._interest(listener, 0)
                     self.accept_again_ns = now_ns + ACCEPT_AGAIN_NS
                 return
-            wire = self.openers[listener](self.inbox, now_ns)
+            if listening.layers is not None:
+                self._begin_greeting(fd, listening, now_ns)
+                continue
+            wire = listening.opener(self.inbox, now_ns)
             if wire is None:
                 close(fd)
-            else:
-                self.adopt(fd, wire)
+                continue
+            wire.local = listening.local
+            wire.listener = listening.config
+            self.adopt(fd, wire)
 
     cdef void _read(self, int fd, int64_t now_ns, int64_t wall_ns) except *:
         cdef Wire wire = <Wire>self.slots[fd].wire
-        cdef ssize_t n = recv(fd, self.inbox.data, self.inbox.size, MSG_DONTWAIT)
+        cdef ssize_t n
+        if self.slots[fd].layers != NULL:
+            self._read_through(fd, now_ns, wall_ns)
+            return
+        n = recv(fd, self.inbox.data, self.inbox.size, MSG_DONTWAIT)
         if n > 0:
             try:
                 wire.received(n, now_ns, wall_ns)
@@ -286,12 +311,22 @@ cdef class Poller:
             if not wire.wants_bytes():
                 self._perform(wire)
         elif n == 0 or not (errno == EAGAIN or errno == EINTR):
-            self._interest(fd, 0)
-            if wire.owes_answer():
-                self.ended.append(wire)
-            else:
-                self.broker.lost(wire, now_ns)
-                self._close(fd)
+            self._peer_left(wire, now_ns)
+
+    cdef void _peer_left(self, Wire wire, int64_t now_ns) except *:
+        """Nothing more comes; what it asked last is still answered, for others may see the effect."""
+        self._interest(wire.fd, 0)
+        if wire.owes_answer():
+            self.ended.append(wire)
+        else:
+            self._lose(wire, now_ns)
+
+    cdef void _lose(self, Wire wire, int64_t now_ns) except *:
+        self.broker.lost(wire, now_ns)
+        if wire.fd >= 0 and self.slots[wire.fd].layers != NULL and wire.closing:
+            self._perform(wire)     # layers have a farewell of their own
+        elif wire.fd >= 0:
+            self._close(wire.fd)
 
     cdef void _writable(self, int fd) except *:
         cdef Wire wire = <Wire>self.slots[fd].wire
@@ -302,6 +337,8 @@ cdef class Poller:
     cdef bint _send(self, Wire wire) except -1:
         """Writes what waits; whether all of it went."""
         cdef ssize_t n = 0
+        if self.slots[wire.fd].layers != NULL:
+            return self._send_through(wire)
         if wire.out.len:
             n = send(wire.fd, wire.out.data, wire.out.len, MSG_DONTWAIT | MSG_NOSIGNAL)
             if n < 0:
@@ -325,6 +362,160 @@ cdef class Poller:
             wire.flushed()
         self._interest(fd, (EPOLLIN if wire.wants_bytes() else 0) | (0 if all_sent else EPOLLOUT))
 
+    # Layers
+
+    cdef void _begin_greeting(self, int fd, Listening listening, int64_t now_ns) except *:
+        cdef Layers layers
+        try:
+            layers = listening.layers()
+        except Exception as error:
+            close(fd)
+            self.broker.count_refusal(UNSPECIFIED_ERROR, f"no layers can be made: {error!r}")
+            return
+        layers.listening = listening
+        self._tune(fd)
+        self._watch(fd, GREETING, EPOLLIN)
+        self.open += 1
+        Py_INCREF(layers)
+        self.slots[fd].layers = <PyObject*>layers
+        listening.greeting[fd] = now_ns
+        self.greeters += 1
+
+    cdef void _greet(self, int fd, int64_t now_ns, int64_t wall_ns) except *:
+        cdef Layers layers = <Layers>self.slots[fd].layers
+        cdef Listening listening = layers.listening
+        if layers.costly():
+            if listening.costly >= COSTLY_MAX:
+                return
+            listening.costly += 1
+        self._read_through(fd, now_ns, wall_ns)
+
+    cdef void _read_through(self, int fd, int64_t now_ns, int64_t wall_ns) except *:
+        """Reads once and hands on all that came of it; greetings and farewells are answered on the way."""
+        cdef Layers layers = <Layers>self.slots[fd].layers
+        cdef ssize_t n = recv(fd, self.raw, RAW_BYTES, MSG_DONTWAIT)
+        if n < 0 and (errno == EAGAIN or errno == EINTR):
+            return
+        if n > 0:
+            layers.feed(self.raw, n)
+            if not self._hand_on(fd, layers, now_ns, wall_ns):
+                return
+        if self.slots[fd].kind == GREETING:
+            if n <= 0 or layers.over:
+                self._turn_away(fd, layers, 0, None)
+            else:
+                self._send_sealed(fd, layers)
+        elif self.slots[fd].kind == OPEN and (n <= 0 or layers.over):
+            self._peer_left(<Wire>self.slots[fd].wire, now_ns)
+
+    cdef bint _hand_on(self, int fd, Layers layers, int64_t now_ns, int64_t wall_ns) except -1:
+        """Gives what was fed to the wire, which is made when the greetings are over; whether all goes on."""
+        cdef Wire wire
+        cdef size_t n
+        while True:
+            n = layers.next(self.inbox)
+            self.unsealed += 1
+            if layers.is_open() and self.slots[fd].kind == GREETING and not self._let_in(fd, layers, now_ns):
+                return 0
+            if n == 0:
+                break
+            wire = <Wire>self.slots[fd].wire
+            try:
+                wire.received(n, now_ns, wall_ns)
+            except Exception as error:
+                self.broker.mistaken(wire, error, now_ns)
+        if layers.fault is not None:
+            if self.slots[fd].kind == GREETING:
+                self._turn_away(fd, layers, layers.reason, layers.fault)
+            else:
+                self.broker.count_refusal(layers.reason, layers.fault)
+                self._peer_left(<Wire>self.slots[fd].wire, now_ns)
+            return 0
+        if self.slots[fd].kind == OPEN:
+            wire = <Wire>self.slots[fd].wire
+            if layers.out.len or not wire.wants_bytes():
+                self._perform(wire)
+        return 1
+
+    cdef bint _let_in(self, int fd, Layers layers, int64_t now_ns) except -1:
+        """The greetings are over: the broker may know of it."""
+        cdef Listening listening = layers.listening
+        cdef Wire wire
+        name = layers.certificate_name
+        if listening.names is not None and name not in listening.names:
+            why = f"a certificate of {name!r}, who is none of {', '.join(sorted(listening.names))}"
+            self._turn_away(fd, layers, NOT_AUTHORIZED, why)
+            return 0
+        wire = listening.opener(self.inbox, now_ns)
+        if wire is None:
+            self._turn_away(fd, layers, 0, None)
+            return 0
+        self._greeted(fd, layers)
+        wire.certificate_name = name
+        wire.local = listening.local
+        wire.listener = listening.config
+        self._give(fd, wire)
+        return 1
+
+    cdef void _greeted(self, int fd, Layers layers) except *:
+        """One less on the way."""
+        cdef Listening listening = layers.listening
+        del listening.greeting[fd]
+        self.greeters -= 1
+        if listening.paused:
+            listening.paused = False
+            for each, its in self.listeners.items():
+                if its is listening:
+                    self._interest(each, EPOLLIN)
+
+    cdef void _turn_away(self, int fd, Layers layers, int reason, why) except *:
+        """Ends greetings; the peer is told in the words of its layers, as far as the socket takes them now."""
+        if why is not None:
+            self.broker.count_refusal(reason, why)
+        self._greeted(fd, layers)
+        layers.part()
+        self._send_sealed(fd, layers)
+        self._linger(fd)
+
+    cdef void _hurry_greeters(self, int64_t now_ns) except *:
+        cdef Listening listening
+        for listening in self.listeners.values():
+            while listening.greeting:
+                fd, since_ns = next(iter(listening.greeting.items()))
+                if now_ns - since_ns < listening.time_ns():
+                    break
+                self._turn_away(fd, <Layers>self.slots[<int>fd].layers, KEEP_ALIVE_TIMEOUT,
+                                "no greeting in time: TLS or WebSocket is spoken here")
+
+    cdef bint _send_through(self, Wire wire) except -1:
+        """Puts what waits through the layers and writes it; whether all of it went."""
+        cdef int fd = wire.fd
+        cdef Layers layers = <Layers>self.slots[fd].layers
+        cdef size_t n
+        while self._send_sealed(fd, layers):
+            if layers.fault is not None:
+                wire.sent(wire.out.len)     # nobody is there to hear it
+            if wire.out.len:
+                n = min(wire.out.len, <size_t>SEALED_BYTES_MAX)
+                layers.put(wire.out.data, n)
+                wire.sent(n)
+            elif wire.closing and not layers.parted:
+                layers.part()
+            else:
+                return 1
+        return 0
+
+    cdef bint _send_sealed(self, int fd, Layers layers) noexcept:
+        """Writes what the layers made; whether all of it went."""
+        cdef ssize_t n
+        if layers.out.len:
+            n = send(fd, layers.out.data, layers.out.len, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if n < 0:
+                n = 0 if errno == EAGAIN or errno == EINTR else <ssize_t>layers.out.len
+            self.board.bytes_sent += n
+            layers.sent(n)
+        return layers.out.len == 0
+
     # The end
 
     cdef void _end_the_ended(self, int64_t now_ns) except *:
@@ -336,8 +527,7 @@ cdef class Poller:
             if wire.owes_answer() and not wire.closing:
                 still.append(wire)
             else:
-                self.broker.lost(wire, now_ns)
-                self._close(wire.fd)
+                self._lose(wire, now_ns)
         self.ended = still
 
     cdef void _linger(self, int fd) except *:
@@ -365,6 +555,10 @@ cdef class Poller:
 
     cdef void _let_go(self, int fd) noexcept:
         cdef PyObject* wire = self.slots[fd].wire
+        cdef PyObject* layers = self.slots[fd].layers
+        if layers != NULL:
+            self.slots[fd].layers = NULL
+            Py_DECREF(<object>layers)
         if wire != NULL:
             self.slots[fd].wire = NULL
             (<Wire>wire).fd = -1

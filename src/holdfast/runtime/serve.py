@@ -25,14 +25,16 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.replication.group import load_group
 from holdfast.replication.handshake import Secret
 from holdfast.replication.member import Member
-from holdfast.runtime.guard import Guard, check_open, check_peers, listeners_for, opener_for
+from holdfast.runtime.guard import Guard, check_open, check_peers, listeners_for
 from holdfast.runtime.keeping import keep
+from holdfast.runtime.listeners import client_listening, scheme_of
 from holdfast.runtime.log import log_event, set_form
 from holdfast.runtime.membership import Membership
 from holdfast.runtime.notify import notify
 from holdfast.runtime.options import BrokerOptions
 from holdfast.runtime.reporting import Reporter
 from holdfast.runtime.server import Server
+from holdfast.runtime.tls import Certificates, load_certificates
 from holdfast.runtime.watching import open_http
 from holdfast.security.config import Listener
 from holdfast.security.files import Loaded, load_all
@@ -45,11 +47,12 @@ def serve(options: BrokerOptions) -> None:
     loaded = load_all(options.security)
     listeners = listeners_for(loaded.known.security, options.listen)
     check_open(loaded.known.security, listeners, options.security)
+    certificates = load_certificates(loaded.known.security, str(options.security))
     raise_file_limit(book.limits.connections_max)
     # What lives now lives to the end: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    uvloop.run(_serve(options, contracts, book, loaded, listeners))
+    uvloop.run(_serve(options, contracts, book, loaded, listeners, certificates))
 
 
 async def _serve(
@@ -58,27 +61,32 @@ async def _serve(
     book: ContractBook,
     loaded: Loaded,
     listeners: list[Listener],
+    certificates: Certificates | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     host = make_broker(options, book, loaded)
     broker = host.broker if isinstance(host, Member) else host
     broker.core.board.counting = options.counting
     server = Server(host, loop)
-    guard = None if options.security is None else Guard(host, server, loaded, options.security)
+    guard = None
+    if options.security is not None:
+        guard = Guard(host, server, loaded, options.security, certificates)
     keeper = None if options.data is None else keep(host, options.data, book.limits, server)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload, host, contracts, guard)
-    membership = Membership(host, server, host.group) if isinstance(host, Member) else None
+    between = certificates if loaded.known.security.peers.tls else None
+    membership = Membership(host, server, host.group, between) if isinstance(host, Member) else None
     http = None
     try:
         if options.http is not None:
-            http = await open_http(options.http, Reporter(host, server, keeper), options.http_token)
+            reporter = Reporter(host, server, keeper)
+            http = await open_http(options.http, reporter, options.http_token, certificates)
         for listener in listeners:
-            opener = opener_for(host, listener)
-            for address in await server.listen(listener.place.host, listener.place.port, opener):
-                print(f"listening on mqtt://{show_address(*address)}", flush=True)
+            listening = client_listening(listener, certificates, host.open, book.limits.connect_timeout_ns)
+            for address in await server.listen(listener.place.host, listener.place.port, listening):
+                print(f"listening on {scheme_of(listener)}://{show_address(*address)}", flush=True)
         if membership is not None:
             await membership.start()
         notify("READY=1")

@@ -13,13 +13,14 @@ import gc
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.histogram import Histogram
-from holdfast.broker.link import Inbox, Wire
+from holdfast.broker.link import Inbox
 from holdfast.errors import Unavailable
 from holdfast.replication.member import Member
+from holdfast.runtime.listening import Listening
 from holdfast.runtime.poller import Poller
 
 INBOX_BYTES = 32_768
@@ -28,8 +29,6 @@ FAREWELL_S = 5.0
 UNFINISHED_S = 0.05
 IDLE_S = 5.0
 SLICES_BETWEEN_TURNS = 3
-
-Opener: TypeAlias = Callable[[Inbox, int], Wire | None]
 
 
 class Server:
@@ -54,22 +53,23 @@ class Server:
         self._tidy_when_idle()
         self._plan_alarm()
 
-    async def listen(self, host: str, port: int, opener: Opener | None = None) -> list[tuple[str, int]]:
+    async def listen(self, host: str, port: int, listening: Listening | None = None) -> list[tuple[str, int]]:
         """Opens a listener, for clients unless told otherwise, and returns the addresses it has."""
+        listening = listening or Listening(self.broker.open)
         addresses: list[tuple[str, int]] = []
         try:
             found = await self.loop.getaddrinfo(
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
             for family, _, _, _, address in dict.fromkeys(found):
-                addresses.append(self._listen_on(family, address, opener or self.broker.open))
+                addresses.append(self._listen_on(family, address, listening))
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --listen."
             ) from error
         return addresses
 
-    def _listen_on(self, family: int, address: Any, opener: Opener) -> tuple[str, int]:
+    def _listen_on(self, family: int, address: Any, listening: Listening) -> tuple[str, int]:
         listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -77,7 +77,7 @@ class Server:
         listener.bind(address)
         listener.listen(ACCEPT_BACKLOG)
         self._listeners.append(listener)
-        self.poller.listen(listener.fileno(), opener)
+        self.poller.listen(listener.fileno(), listening)
         host, port = listener.getsockname()[:2]
         return host, port
 

@@ -1,6 +1,6 @@
 """The broker's HTTP port: metrics, health and status.
 
-Law: beyond loopback it answers nobody without a token.
+Law: beyond loopback it answers nobody without a token, and in TLS if the broker has a certificate.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from holdfast.errors import ConfigError, Problem
 from holdfast.runtime.http import JSON, Answer, HttpPort, Routes, words
 from holdfast.runtime.metrics import CONTENT_TYPE, render
 from holdfast.runtime.reporting import Reporter
+from holdfast.runtime.tls import Certificates
 from holdfast.security.config import exposed, on_loopback, read_secret, unreadable
 
 
@@ -28,11 +29,14 @@ def readiness(ready: bool, why: str) -> Answer:
     return words(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, why)
 
 
-async def open_http(address: tuple[str, int], reporter: Reporter, token: str | None) -> HttpPort:
+async def open_http(
+    address: tuple[str, int], reporter: Reporter, token: str | None, certificates: Certificates | None
+) -> HttpPort:
     port = HttpPort(asyncio.get_running_loop(), routes(reporter), read_token(token, address[0]))
-    for host, number in await port.listen(*address):
+    tls = None if certificates is None or on_loopback(address[0]) else certificates.for_watching
+    for host, number in await port.listen(*address, tls):
         shown = f"[{host}]" if ":" in host else host
-        print(f"listening on http://{shown}:{number}", flush=True)
+        print(f"listening on {'http' if tls is None else 'https'}://{shown}:{number}", flush=True)
     return port
 
 

@@ -83,18 +83,22 @@ class UserLimits(Rates, frozen=True, kw_only=True):
 class Listener(Rates, frozen=True, kw_only=True):
     """One address; its limits are for all its connections together.
 
-    Without an address it says what holds for the addresses of `--listen` and of the group file.
+    Without an address it says what holds for the addresses of `--listen` and of the group file. `origins` are
+    the sites whose pages may connect by WebSocket, besides those from the same host; "*" is any.
     """
 
     address: str = ""
     protocol: Literal["mqtt", "websocket"] = "mqtt"
     tls: bool = False
+    origins: tuple[str, ...] = ()
     connections_max: Annotated[int | None, whole(1, 10**9, 1000, optional=True)] = None
     packet_bytes_max: Annotated[int | None, whole(16, 268_435_460, 65_536, optional=True)] = None
 
     def relations(self) -> Iterator[Problem]:
         if self.address and self._place() is None:
             yield Problem("address", f"found {self.address!r}; expected HOST:PORT, for example 0.0.0.0:8883")
+        if self.origins and self.protocol != "websocket":
+            yield Problem("origins", 'only pages have an origin, and they need protocol = "websocket"')
 
     def _place(self) -> Address | None:
         """Without a host, as in ":1883", it is every address of the machine."""

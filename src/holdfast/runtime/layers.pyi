@@ -1,0 +1,33 @@
+import ssl
+from typing import Any
+
+from holdfast.broker.link import Inbox
+from holdfast.runtime.websocket import WebSocket
+
+def certificate_name(certificate: dict[str, Any] | None) -> str | None: ...
+
+class Layers:
+    over: bool
+    fault: str | None
+    reason: int
+    def __init__(
+        self,
+        context: ssl.SSLContext | None = None,
+        websocket: WebSocket | None = None,
+        *,
+        server_side: bool = True,
+        server_hostname: str | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> None: ...
+    @property
+    def open(self) -> bool: ...
+    @property
+    def certificate_name(self) -> str | None: ...
+    @property
+    def session(self) -> ssl.SSLSession | None: ...
+    @property
+    def resumed(self) -> bool: ...
+    def received(self, data: bytes, inbox: Inbox) -> bytes: ...
+    def send(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+    def take_output(self) -> bytes: ...

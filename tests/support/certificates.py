@@ -1,0 +1,44 @@
+"""An authority of our own and what it signs, made by openssl as the documentation says."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from msgspec import Struct
+
+KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30")
+HERE = "IP:127.0.0.1,DNS:localhost"
+
+
+class Issued(Struct, frozen=True):
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """Files in a directory; `issue` is about 10 ms."""
+
+    def __init__(self, directory: Path, name: str = "plant-ca") -> None:
+        self.directory = directory
+        self.certificate = directory / f"{name}.pem"
+        self._key = directory / f"{name}.key"
+        _openssl("req", "-x509", *KEY, "-keyout", self._key, "-out", self.certificate, "-subj", f"/CN={name}")
+
+    def issue(
+        self, name: str, *, alternatives: str = HERE, file: str | None = None, subject: str = ""
+    ) -> Issued:
+        issued = Issued(self.directory / f"{file or name}.pem", self.directory / f"{file or name}.key")
+        _openssl(
+            *("req", "-x509", "-CA", self.certificate, "-CAkey", self._key, *KEY),
+            *("-keyout", issued.key, "-out", issued.certificate, "-subj", subject or f"/CN={name}"),
+            *("-addext", f"subjectAltName={alternatives}", "-addext", "basicConstraints=critical,CA:FALSE"),
+        )
+        issued.key.chmod(0o600)
+        return issued
+
+
+def _openssl(*arguments: object) -> None:
+    command = ["openssl", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
