@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from ssl import SSLContext
 
 from holdfast.contract.measured import FIGURES, Measured, parse_figures
 from holdfast.errors import Unavailable
@@ -12,18 +13,18 @@ PREFIX = "$SYS/broker/"
 ANSWER_S_MAX = 5.0
 
 
-def read_measured(address: str) -> Measured:
+def read_measured(address: str, tls: SSLContext | None) -> Measured:
     """From the group at that address, or at one of several with commas between."""
-    return asyncio.run(_read(address))
+    return asyncio.run(_read(address, tls))
 
 
-async def _read(address: str) -> Measured:
+async def _read(address: str, tls: SSLContext | None) -> Measured:
     from holdfast.cli.mqtt_options import broker_addresses
     from holdfast.client import connect
 
     figures: dict[str, str] = {}
     client = await connect(
-        *broker_addresses(address, 1883), client_id=f"hf-plan-{os.getpid()}", outage_s_max=0.0
+        *broker_addresses(address), client_id=f"hf-plan-{os.getpid()}", outage_s_max=0.0, tls=tls
     )
     async with client:
         await client.subscribe(f"{PREFIX}group/#")

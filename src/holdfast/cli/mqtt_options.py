@@ -20,6 +20,8 @@ from holdfast.errors import ConfigError, PeerError, Problem
 from holdfast.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from holdfast.client import Client
     from holdfast.contract.model import Contract
 
@@ -35,7 +37,14 @@ Host = Annotated[
     ),
 ]
 Port = Annotated[
-    int, typer.Option("-p", "--port", metavar="PORT", min=1, max=65535, help="The broker's port.")
+    int | None,
+    typer.Option(
+        *("-p", "--port"),
+        metavar="PORT",
+        min=1,
+        max=65535,
+        help="The broker's port; else 1883, with TLS 8883.",
+    ),
 ]
 Qos = Annotated[int, typer.Option("-q", "--qos", metavar="QOS", min=0, max=2, help="0, 1 or 2.")]
 ClientId = Annotated[
@@ -71,6 +80,29 @@ KeepAlive = Annotated[
 ]
 Version = Annotated[
     str, typer.Option("-V", "--protocol-version", help="Only 5 is spoken here; the broker also takes 3.1.1.")
+]
+Tls = Annotated[
+    bool,
+    typer.Option(
+        "--tls",
+        help="Speak TLS; a host that begins with mqtts:// and --ca say so too. "
+        "The certificate must be for the host that is given.",
+    ),
+]
+Authority = Annotated[
+    Path | None,
+    typer.Option(
+        *("--ca", "--cafile"),
+        metavar="FILE",
+        help="Who signs the broker's certificate; else who the system trusts.",
+    ),
+]
+Certificate = Annotated[
+    Path | None,
+    typer.Option("--cert", metavar="FILE", help="A certificate of our own, for a broker that asks."),
+]
+Key = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="Its key, if that is in another file.")
 ]
 ContractFile = Annotated[
     Path | None,
@@ -116,12 +148,29 @@ def check_names(command: str, option: str, names: list[str], validate: Callable[
         raise ConfigError(command, problems)
 
 
-def broker_addresses(host: str, port: int) -> list[tuple[str, int]]:
-    """Of `host`, `host:port`, `[v6]:port` or a plain v6 address, several with commas between."""
-    from holdfast.endpoint.words import parse_address
+def tls_context(
+    host: str, tls: bool, authority: Path | None, certificate: Path | None, key: Path | None
+) -> SSLContext | None:
+    """Of the options; None when nothing asks for TLS."""
+    from holdfast.client.tls import SECURE, ClientTls
 
+    if not (tls or authority or certificate or key or host.strip().startswith(SECURE)):
+        return None
+    names = ("--ca", "--cert", "--key")
+    files = ClientTls(authority=str(authority or ""), certificate=str(certificate or ""), key=str(key or ""))
+    return files.context("holdfast", names)
+
+
+def broker_addresses(host: str, port: int | None = None) -> list[tuple[str, int]]:
+    """Of `host`, `host:port`, `[v6]:port` or a plain v6 address, several with commas between.
+
+    Without `port`, hosts that say none have the usual one: 8883 after mqtts://."""
+    from holdfast.endpoint.words import PORT_DEFAULT, PORT_TLS_DEFAULT, parse_address
+
+    rest = host.strip().removeprefix("mqtts://")
+    port = port or (PORT_DEFAULT if rest == host.strip() else PORT_TLS_DEFAULT)
     found = []
-    for each in (text.strip() for text in host.split(",")):
+    for each in (text.strip() for text in rest.removeprefix("mqtt://").split(",")):
         has_port = each.count(":") == 1 or "]:" in each
         try:
             found.append(parse_address(each if has_port else f"[{each.strip('[]')}]:{port}"))
@@ -177,11 +226,19 @@ def without_password(arguments: list[str], password: str) -> list[str] | None:
 
 
 async def connect_with(
-    host: str, port: int, client_id: str, username: str | None, password: bytes | None, keep_alive_s: int
+    host: str,
+    port: int | None,
+    client_id: str,
+    username: str | None,
+    password: bytes | None,
+    keep_alive_s: int,
+    tls: SSLContext | None,
 ) -> Client:
     """Of a group, the client outlives a broker; one broker alone is all there is."""
     from holdfast.client import connect
+    from holdfast.endpoint.words import PORT_TLS_DEFAULT
 
+    port = port or (None if tls is None else PORT_TLS_DEFAULT)
     addresses = broker_addresses(host, port)
     return await connect(
         *addresses,
@@ -190,6 +247,7 @@ async def connect_with(
         username=username,
         password=password,
         keep_alive_s=keep_alive_s,
+        tls=tls,
     )
 
 

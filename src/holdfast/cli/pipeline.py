@@ -9,7 +9,8 @@ import typer
 
 from holdfast.cli.broker import parse_addresses
 from holdfast.cli.log_option import LogFormat
-from holdfast.cli.pipeline_options import Brokers, Data
+from holdfast.cli.mqtt_options import Authority, Certificate, Key, Tls
+from holdfast.cli.pipeline_options import Brokers, Data, brokers_tls
 from holdfast.errors import ConfigError
 
 COMMAND = "holdfast pipeline"
@@ -19,6 +20,10 @@ SERVING = "session started"  # the event at which it does what it is for
 def pipeline(
     file: Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="Feeds, datasets and channels.")],
     brokers: Brokers = None,
+    tls: Tls = False,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     data: Data = None,
     master: Annotated[
         str | None,
@@ -57,7 +62,9 @@ def pipeline(
     from holdfast.runtime.log import log_event, set_form
 
     set_form(log_format)
-    instead = Instead(brokers=brokers, data=data, master=master)
+    instead = Instead(
+        brokers=brokers, tls=brokers_tls(tls, authority, certificate, key), data=data, master=master
+    )
 
     def tell(event: str, details: dict[str, object]) -> None:
         log_event(event, details)

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.mqtt_options import Authority, Certificate, Key, Tls, tls_context
 from holdfast.units import format_duration, ms_of
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from holdfast.contract.admission import Admission
     from holdfast.contract.measured import Comparison
     from holdfast.contract.model import Contract, ContractBook
@@ -30,6 +33,10 @@ def plan(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Warn where this running group measured more."),
     ] = None,
+    tls: Tls = False,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
 ) -> None:
     """Check a contract file: what can be promised, and at what cost.
 
@@ -49,7 +56,10 @@ def plan(
 
     book = load_contracts(file)
     result = make_plan(book)
-    comparison = None if against is None else compare_with(against, book, result)
+    comparison = None
+    if against is not None:
+        context = tls_context(against, tls, authority, certificate, key)
+        comparison = compare_with(against, context, book, result)
     if as_json:
         document = as_document(book, result)
         if comparison is not None:
@@ -63,11 +73,11 @@ def plan(
         raise typer.Exit(1)
 
 
-def compare_with(address: str, book: ContractBook, plan: Plan) -> Comparison:
+def compare_with(address: str, tls: SSLContext | None, book: ContractBook, plan: Plan) -> Comparison:
     from holdfast.cli.measuring import read_measured
     from holdfast.contract.measured import compare
 
-    return compare(book, plan, read_measured(address))
+    return compare(book, plan, read_measured(address, tls))
 
 
 def print_comparison(comparison: Comparison) -> None:

@@ -13,14 +13,18 @@ import typer
 
 from holdfast.cli.figures import short_duration
 from holdfast.cli.mqtt_options import (
+    Authority,
+    Certificate,
     ClientId,
     ContractFile,
     Host,
     KeepAlive,
+    Key,
     Password,
     PasswordFile,
     Port,
     Qos,
+    Tls,
     Username,
     Version,
     check_names,
@@ -31,6 +35,7 @@ from holdfast.cli.mqtt_options import (
     find_password,
     promise,
     run_until_stopped,
+    tls_context,
 )
 from holdfast.errors import ConfigError, Problem
 
@@ -78,7 +83,7 @@ def pub(
     lines: Lines = False,
     null: Null = False,
     host: Host = "127.0.0.1",
-    port: Port = 1883,
+    port: Port = None,
     qos: Qos = 0,
     retain: Retain = False,
     client_id: ClientId = "",
@@ -86,6 +91,10 @@ def pub(
     password: Password = None,
     password_file: PasswordFile = None,
     keep_alive_s: KeepAlive = 60,
+    tls: Tls = False,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     version: Version = "5",
     repeat: Repeat = None,
     every: Every = None,
@@ -114,13 +123,16 @@ def pub(
             COMMAND, [Problem("--repeat", "each line of stdin is published once; leave it out")]
         )
     every_ns = duration_option(COMMAND, "--every", every)
+    context = tls_context(host, tls, authority, certificate, key)
     publishing = Publishing(topic, qos=qos, retain=retain, stamp=stamp)
     if find := contract_finder(contracts):
         typer.echo(f"{topic} is under {promise(find(topic))}", err=True)
     times = repeat if repeat is not None else 1 if every_ns is None else None
 
     async def work() -> None:
-        async with await connect_with(host, port, client_id, username, secret, keep_alive_s) as client:
+        async with await connect_with(
+            host, port, client_id, username, secret, keep_alive_s, context
+        ) as client:
             if contracts is not None:
                 client.declare(*load_contracts(contracts).contracts)
             if payload is None:

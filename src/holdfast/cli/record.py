@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.log_option import LogFormat
-from holdfast.cli.pipeline_options import Brokers, Data
+from holdfast.cli.mqtt_options import Authority, Certificate, Key, Tls
+from holdfast.cli.pipeline_options import Brokers, Data, brokers_tls
 from holdfast.errors import ConfigError, Problem
 
 COMMAND = "holdfast record"
@@ -24,6 +25,10 @@ def record(
         typer.Option("-t", "--topic", metavar="FILTER", help="What goes there; several may be given."),
     ] = None,
     brokers: Brokers = None,
+    tls: Tls = False,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     data: Data = None,
     flight: Annotated[
         str | None,
@@ -49,7 +54,7 @@ def record(
     """
     from holdfast.pipeline.declared import Feed, Instead, Pipeline, load_pipeline
 
-    instead = Instead(brokers=brokers, data=data)
+    instead = Instead(brokers=brokers, tls=brokers_tls(tls, authority, certificate, key), data=data)
     if (pipeline is None) == (feed is None):
         raise ConfigError(COMMAND, [Problem("", "expected a pipeline file, or --feed NAME and --topic")])
     if pipeline is not None:

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from holdfast.cli.mqtt_options import Authority, tls_context
 from holdfast.errors import ConfigError, Problem, Unavailable
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from rich.console import Console
     from rich.table import Table
 
@@ -53,6 +56,7 @@ def status(
     token: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The token of their --http-token, in a file.")
     ] = None,
+    authority: Authority = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a screen.")] = False,
 ) -> None:
     """Show how brokers and pipelines are: one screen, and an exit code for scripts.
@@ -71,7 +75,8 @@ def status(
     from holdfast.status import troubles
 
     said = None if token is None else read_token(token)
-    found = [ask(url, said) for url in addresses(urls or [], group, port)]
+    tls = tls_context("", False, authority, None, None)
+    found = [ask(url, said, tls) for url in addresses(urls or [], group, port)]
     if as_json:
         print(json.dumps([as_document(each) for each in found], indent=2, ensure_ascii=False))
     else:
@@ -113,7 +118,7 @@ def read_token(path: Path) -> str:
         raise Unavailable(f"cannot read the token in {path}: {error}") from error
 
 
-def ask(url: str, token: str | None) -> Found:
+def ask(url: str, token: str | None, tls: SSLContext | None = None) -> Found:
     """One status; whatever is in the way becomes words."""
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
@@ -122,7 +127,8 @@ def ask(url: str, token: str | None) -> Found:
 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        with urlopen(Request(url.rstrip("/") + "/status", headers=headers), timeout=ANSWER_S) as answer:
+        request = Request(url.rstrip("/") + "/status", headers=headers)
+        with urlopen(request, timeout=ANSWER_S, context=tls) as answer:
             document = answer.read(ANSWER_BYTES_MAX)
         return Found(url, decode_status(document))
     except HTTPError as error:

@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.mqtt_options import (
+    Authority,
+    Certificate,
     ClientId,
     ContractFile,
     Host,
     KeepAlive,
+    Key,
     Password,
     PasswordFile,
     Port,
     Qos,
+    Tls,
     Username,
     Version,
     check_names,
@@ -29,6 +33,7 @@ from holdfast.cli.mqtt_options import (
     duration_option,
     find_password,
     run_until_stopped,
+    tls_context,
 )
 from holdfast.errors import ConfigError, Problem, Unavailable
 from holdfast.mqtt.conventions import LOSS_UNLIMITED
@@ -72,7 +77,7 @@ def sub(
     topics: Topics,
     verbose: Verbose = False,
     host: Host = "127.0.0.1",
-    port: Port = 1883,
+    port: Port = None,
     qos: Qos = 0,
     count: Count = None,
     timeout_s: Timeout = None,
@@ -85,6 +90,10 @@ def sub(
     password: Password = None,
     password_file: PasswordFile = None,
     keep_alive_s: KeepAlive = 60,
+    tls: Tls = False,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     version: Version = "5",
     contracts: ContractFile = None,
 ) -> None:
@@ -111,10 +120,13 @@ def sub(
     deadline_ns = duration_option(COMMAND, "--deadline", deadline)
     tolerance = loss_option(loss)
     tally = Tally(deadline_ns, tolerance, contract_finder(contracts))
+    context = tls_context(host, tls, authority, certificate, key)
     output = Output(tally, verbose=verbose, as_json=as_json, quiet=quiet)
 
     async def work() -> None:
-        async with await connect_with(host, port, client_id, username, secret, keep_alive_s) as client:
+        async with await connect_with(
+            host, port, client_id, username, secret, keep_alive_s, context
+        ) as client:
             await client.subscribe(*topics, qos=qos, deadline_ns=deadline_ns, loss_tolerance=loss)
             try:
                 async with asyncio.timeout(timeout_s):

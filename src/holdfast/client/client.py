@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import ssl
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from typing import Self
 from msgspec import Struct
 
 from holdfast.client.driver import Driver
+from holdfast.client.tls import ClientTls, secure
 from holdfast.contract.model import Contract
 from holdfast.endpoint import (
     Address,
@@ -44,7 +46,7 @@ from holdfast.endpoint import (
     TurnedAway,
 )
 from holdfast.endpoint.protocol import REFUSAL
-from holdfast.endpoint.words import PORT_DEFAULT, parse_address, refusal
+from holdfast.endpoint.words import PORT_DEFAULT, PORT_TLS_DEFAULT, parse_address, refusal
 from holdfast.errors import HoldfastError, Refused, Unavailable
 from holdfast.mqtt.conventions import ViewNote
 from holdfast.mqtt.packets import Properties, Subscription, Will
@@ -90,15 +92,17 @@ async def connect(
     connect_s_max: float = CONNECT_S_MAX,
     answer_s_max: float = ANSWER_S_MAX,
     outage_s_max: float = OUTAGE_S_MAX,
+    tls: ssl.SSLContext | None = None,
     prepare: Callable[[Client], None] | None = None,
 ) -> Client:
     """A connected client, for `async with await connect("host:port", "host:port"):`.
 
     The addresses are of the members of one group, or of brokers any of which will do; several may stand in
-    one text, with commas between. Without `client_id` one is drawn. The session outlives its connections for
-    a minute, and ends with `disconnect`; with `session_expiry_s` it outlives `disconnect` too. After
-    `outage_s_max` without a broker the client ends with Unavailable. `prepare` gets the client before the
-    first byte is read: a session that goes on may bring messages at once.
+    one text, with commas between. With `tls`, or addresses that begin with mqtts://, every connection is in
+    TLS; `ClientTls` makes a context of files. Without `client_id` one is drawn. The session outlives its
+    connections for a minute, and ends with `disconnect`; with `session_expiry_s` it outlives `disconnect`
+    too. After `outage_s_max` without a broker the client ends with Unavailable. `prepare` gets the client
+    before the first byte is read: a session that goes on may bring messages at once.
     """
     config = EndpointConfig(
         addresses=parse_addresses(addresses),
@@ -116,7 +120,9 @@ async def connect(
         answer_ns_max=int(connect_s_max * 1e9),
         outage_ns_max=int(outage_s_max * 1e9),
     )
-    client = Client(config, connect_s_max=connect_s_max, answer_s_max=answer_s_max)
+    if tls is None and secure(addresses):
+        tls = ClientTls().context()
+    client = Client(config, connect_s_max=connect_s_max, answer_s_max=answer_s_max, tls=tls)
     if prepare is not None:
         prepare(client)
     try:
@@ -137,8 +143,9 @@ def parse_addresses(addresses: Iterable[str | Address]) -> tuple[Address, ...]:
     found: dict[Address, None] = {}
     for each in addresses:
         if isinstance(each, str):
-            for text in each.removeprefix("mqtt://").split(","):
-                found[parse_address(text.strip())] = None
+            port = PORT_TLS_DEFAULT if secure([each]) else PORT_DEFAULT
+            for text in each.split(","):
+                found[parse_address(text.strip(), port)] = None
         else:
             found[each] = None
     return tuple(found) or ((HOST_DEFAULT, PORT_DEFAULT),)
@@ -147,7 +154,14 @@ def parse_addresses(addresses: Iterable[str | Address]) -> tuple[Address, ...]:
 class Client:
     """Comes from `connect`. Iterate over it to take its messages."""
 
-    def __init__(self, config: EndpointConfig, *, connect_s_max: float, answer_s_max: float) -> None:
+    def __init__(
+        self,
+        config: EndpointConfig,
+        *,
+        connect_s_max: float,
+        answer_s_max: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.session_present = False
         self._endpoint = Endpoint(
             config,
@@ -155,7 +169,7 @@ class Client:
             rng=random.Random(),
             now_ns=time.monotonic_ns(),
         )
-        self._driver = Driver(self._endpoint, self._happened, self._notice, connect_s_max)
+        self._driver = Driver(self._endpoint, self._happened, self._notice, connect_s_max, tls)
         self._answer_s_max = answer_s_max
         self._answers: dict[Ticket, asyncio.Future[None]] = {}
         self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -4,17 +4,24 @@ Laws:
 - what an endpoint wants written is written in the same turn of the loop in which it was decided
 - an address has one link at most; what an older one still says is not heard
 - what has reached us from the primary is heard before the word of any other member
+- with TLS, an address is connected when its broker has shown the certificate that it must have; a connection
+  to where we were before goes on with that session, which saves the broker a signature
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import time
 from collections.abc import Callable
 
+from holdfast.broker.link import Inbox
 from holdfast.client.link import Link
 from holdfast.endpoint import Address, Endpoint, Event
+from holdfast.runtime.layers import Layers
+
+READ_BYTES = 65_536
 
 
 class Driver:
@@ -26,6 +33,7 @@ class Driver:
         tell: Callable[[Event], None],
         changed: Callable[[], None],
         dial_s_max: float,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.endpoint = endpoint
         # Why the last attempt at an address failed, while it has no connection.
@@ -33,6 +41,9 @@ class Driver:
         self._tell = tell
         self._changed = changed
         self._dial_s_max = dial_s_max
+        self._tls = tls
+        self._inbox = None if tls is None else Inbox(READ_BYTES)
+        self._tls_sessions: dict[Address, ssl.SSLSession | None] = {}
         self._links: dict[Address, Link] = {}
         self._closing: set[Link] = set()
         self._dials: dict[Address, asyncio.Task[None]] = {}
@@ -99,7 +110,15 @@ class Driver:
             self._let_go(link)
             link.close()
 
+    def _layers(self, address: Address) -> Layers | None:
+        if self._tls is None:
+            return None
+        session = self._tls_sessions.get(address)
+        return Layers(self._tls, server_side=False, server_hostname=address[0], session=session)
+
     def _let_go(self, link: Link) -> None:
+        if link.layers is not None:
+            self._tls_sessions[link.address] = link.layers.session
         self._closing = {each for each in self._closing if not each.over} | {link}
 
     def _arm(self) -> None:
@@ -122,11 +141,13 @@ class Driver:
     # -- what happens --------------------------------------------------------------------------------------
 
     async def _dial(self, address: Address) -> None:
-        link = Link(address, self._read, self._lost)
+        link = Link(address, self._read, self._lost, self._layers(address), self._inbox)
         try:
             async with asyncio.timeout(self._dial_s_max):
                 await asyncio.get_running_loop().create_connection(lambda: link, *address)
+                await link.greeted()
         except TimeoutError:
+            link.close()
             self._failed(address, f"no answer within {self._dial_s_max:g} s")
         except OSError as error:
             number = error.errno or 0

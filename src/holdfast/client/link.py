@@ -1,4 +1,7 @@
-"""The socket of one connection: moves bytes, slows down in both directions, and says when it is over."""
+"""The socket of one connection: moves bytes, slows down in both directions, and says when it is over.
+
+With layers the bytes go through TLS, here and not in asyncio's, so that they can be read out of turn.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
+from holdfast.broker.link import Inbox
 from holdfast.endpoint.config import Address
+from holdfast.runtime.layers import Layers
 
 CLOSE_S_MAX = 2.0
 READ_NOW_BYTES_MAX = 1 << 20
@@ -23,8 +28,14 @@ class Link(asyncio.Protocol):
         address: Address,
         read: Callable[[Link, bytes], None],
         lost: Callable[[Link, str], None],
+        layers: Layers | None,
+        inbox: Inbox | None,
     ) -> None:
         self.address = address
+        self.layers = layers
+        self._inbox = inbox
+        self._greeted: asyncio.Future[None] | None = None
+        self._why = ""
         self.reading_paused = False
         self._on_read = read
         self._on_lost = lost
@@ -41,9 +52,40 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         with contextlib.suppress(OSError):
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.layers is not None:
+            self._unwrap(self.layers, b"")
 
     def data_received(self, data: bytes) -> None:
-        self._on_read(self, data)
+        if self.layers is not None:
+            data = self._unwrap(self.layers, data)
+        if data:
+            self._on_read(self, data)
+        self._look_at_layers()
+
+    def _unwrap(self, layers: Layers, data: bytes) -> bytes:
+        assert self._inbox is not None, "layers need an inbox"
+        data = layers.received(data, self._inbox)
+        self._write(layers.take_output())
+        return data
+
+    def _look_at_layers(self) -> None:
+        """Whether the greetings are over, or everything is."""
+        layers = self.layers
+        if layers is None:
+            return
+        if layers.fault is not None or layers.over:
+            self._tell(layers.fault or "")
+        if self._greeted is not None and not self._greeted.done() and layers.open:
+            self._greeted.set_result(None)
+
+    async def greeted(self) -> None:
+        """Returns when bytes can be exchanged; raises OSError when they never will be."""
+        if self.layers is None or self.layers.open:
+            return
+        if self._told:
+            raise ConnectionError(self._why)
+        self._greeted = asyncio.get_running_loop().create_future()
+        await self._greeted
 
     def eof_received(self) -> None:
         self._tell("")
@@ -60,8 +102,15 @@ class Link(asyncio.Protocol):
         self._tell("" if error is None else str(error))
 
     def _tell(self, why: str) -> None:
-        if not self._told:
-            self._told = True
+        if self._told:
+            return
+        self._told = True
+        if self.layers is not None and not self.layers.open:
+            self._why = why or "the connection ended before TLS was agreed on: is TLS spoken there?"
+            if self._greeted is not None and not self._greeted.done():
+                self._greeted.set_exception(ConnectionError(self._why))
+            self.close()
+        else:
             self._on_lost(self, why)
 
     # -- what the client wants -----------------------------------------------------------------------------
@@ -80,7 +129,13 @@ class Link(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self.layers is not None:
+            self.layers.send(data)
+            data = self.layers.take_output()
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def read_now(self) -> bytes:
@@ -94,7 +149,8 @@ class Link(asyncio.Protocol):
             while left > 0 and (piece := sock.recv(left)):
                 pieces.append(piece)
                 left -= len(piece)
-        return b"".join(pieces)
+        data = b"".join(pieces)
+        return self._unwrap(self.layers, data) if self.layers is not None else data
 
     def _fileno(self) -> int:
         assert self._transport is not None
@@ -121,6 +177,9 @@ class Link(asyncio.Protocol):
         """Closes when everything is written; a peer that does not read its last bytes loses them."""
         self._told = True
         if self._transport is not None:
+            if self.layers is not None:
+                self.layers.close()
+                self._write(self.layers.take_output())
             self._transport.close()
             asyncio.get_running_loop().call_later(CLOSE_S_MAX, self._transport.abort)
 

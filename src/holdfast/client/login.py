@@ -1,7 +1,7 @@
-"""Who a client says it is, with the password in a file: nowhere that others could read it.
+"""Who a client says it is, with the password in a file: nowhere that others could read it; and its TLS.
 
 Laws:
-- the file is read at every connect, so that a new password needs no restart
+- files are read at every connect, so that a new password needs no restart
 - a file that everybody on the machine can read is refused
 - neither the password nor anything of it is in an error or a representation
 """
@@ -9,9 +9,11 @@ Laws:
 from __future__ import annotations
 
 from pathlib import Path
+from ssl import SSLContext
 
 from msgspec import Struct
 
+from holdfast.client.tls import ClientTls
 from holdfast.errors import ConfigError, Problem
 from holdfast.security.config import exposed
 
@@ -19,13 +21,19 @@ PASSWORD_BYTES_MAX = 65_535  # what CONNECT holds
 
 
 class Login(Struct, frozen=True):
-    """`password_file` holds the password in its first line; without one, only the name is said."""
+    """`password_file` holds the password in its first line; without one, only the name is said.
+
+    Without `tls` it depends on the address whether a connection is in TLS."""
 
     username: str | None = None
     password_file: str = ""
+    tls: ClientTls | None = None
 
     def password(self) -> bytes | None:
         return read_password(self.password_file) if self.password_file else None
+
+    def context(self) -> SSLContext | None:
+        return None if self.tls is None else self.tls.context()
 
 
 NO_LOGIN = Login()

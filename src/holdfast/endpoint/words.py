@@ -7,6 +7,7 @@ from holdfast.errors import Refused
 from holdfast.mqtt.reasons import Reason
 
 PORT_DEFAULT = 1883
+PORT_TLS_DEFAULT = 8883
 
 
 def refusal(what: str, reason: int, words: str | None) -> Refused:
@@ -31,12 +32,14 @@ def parse_reference(reference: str | None) -> Address | None:
         return None
 
 
-def parse_address(text: str) -> Address:
-    """`host`, `host:port`, `[v6]:port`, with or without `mqtt://`."""
-    rest = text.removeprefix("mqtt://").removesuffix("/")
+def parse_address(text: str, port_default: int = PORT_DEFAULT) -> Address:
+    """`host`, `host:port`, `[v6]:port`, with or without `mqtt://` or `mqtts://`."""
+    if text.startswith("mqtts://"):
+        port_default = PORT_TLS_DEFAULT
+    rest = text.removeprefix("mqtts://").removeprefix("mqtt://").removesuffix("/")
     host, colon, port = rest.rpartition(":")
     if not colon or rest.endswith("]") or (":" in host and not host.startswith("[")):
-        host, port = rest, str(PORT_DEFAULT)
+        host, port = rest, str(port_default)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65_535:
         raise ValueError(f"found {text!r}; expected host:port, for example 127.0.0.1:{PORT_DEFAULT}")

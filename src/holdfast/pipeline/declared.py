@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.client.login import Login
+from holdfast.client.tls import ClientTls
 from holdfast.config import Checked, Reader, duration, load, loads, named, text, whole
 from holdfast.contract.model import TopicFilter
 from holdfast.errors import ConfigError, Problem
@@ -178,9 +179,12 @@ class Spark(Checked, frozen=True, kw_only=True):
 
 
 class Pipeline(Checked, frozen=True, kw_only=True):
+    """`tls` is of the connections to the brokers; addresses that begin with mqtts:// need no table for it."""
+
     brokers: Annotated[str, text(4000, "127.0.0.1:1883")] = "127.0.0.1:1883"
     username: str | None = None
     password_file: str = ""
+    tls: ClientTls | None = None
     data: Annotated[str, text(4000, "data")] = "data"
     trigger_ns: Annotated[int, duration(1, "1s")] = named("trigger", 1 * S)
     spark: Spark = Spark()
@@ -190,7 +194,7 @@ class Pipeline(Checked, frozen=True, kw_only=True):
 
     @property
     def login(self) -> Login:
-        return Login(self.username, self.password_file)
+        return Login(self.username, self.password_file, self.tls)
 
     def relations(self) -> Iterator[Problem]:
         if self.password_file and not self.username:
@@ -239,6 +243,7 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True):
     """What a command line says otherwise than the file."""
 
     brokers: str | None = None
+    tls: ClientTls | None = None
     data: Path | None = None
     master: str | None = None
 
@@ -247,6 +252,7 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True):
         return replace(
             pipeline,
             brokers=self.brokers or pipeline.brokers,
+            tls=self.tls or pipeline.tls,
             data=str(self.data or pipeline.data),
             spark=spark,
         )
@@ -255,7 +261,10 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True):
 def load_pipeline(path: str | Path, instead: Instead = Instead()) -> Pipeline:  # noqa: B008 - frozen
     """The pipeline file at `path`, and the files that it names are there. Its folder of data is beside it."""
     pipeline = load(path, Pipeline)
-    pipeline = instead.applied(replace(pipeline, data=str(Path(path).parent / pipeline.data)))
+    tls = None if pipeline.tls is None else pipeline.tls.beside(path)
+    pipeline = instead.applied(replace(pipeline, data=str(Path(path).parent / pipeline.data), tls=tls))
+    if pipeline.tls is not None:
+        pipeline.tls.context(str(path), ("tls.authority", "tls.certificate", "tls.key"))
     if pipeline.password_file:
         pipeline = replace(pipeline, password_file=str(Path(path).parent / pipeline.password_file))
         pipeline.login.password()

@@ -163,6 +163,7 @@ class Delivery:
             client_id=CLIENT_ID,
             username=self._login.username,
             password=self._login.password(),
+            tls=self._login.context(),
             properties=Properties(user=[(SERVES_PROPERTY, SERVES_CHANNELS)]),
         )
         self._client = client

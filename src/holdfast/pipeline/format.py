@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.client.client import parse_addresses
 from holdfast.client.login import NO_LOGIN, Login
+from holdfast.client.tls import ClientTls
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.channels import NAME
 from holdfast.pipeline.records import SPARK_SCHEMA
@@ -35,7 +36,7 @@ RECORDS_MAX = 2**31
 READING = ("data", "feeds", "startingOffsets", "recordsPerPartition")
 READING_BATCH = (*READING, "endingOffsets")
 READING_STREAM = (*READING, "maxRecordsPerTrigger", "consumer")
-PUBLISHING = ("brokers", "username", "passwordFile", "name", "qos")
+PUBLISHING = ("brokers", "username", "passwordFile", "ca", "cert", "key", "name", "qos")
 # Options of the query that writes, which reach the format that it writes to.
 OF_SPARK = {"checkpointlocation", "path", "queryname", "__createdbycatalog"}
 
@@ -194,7 +195,11 @@ def publish_options(options: Mapping[str, str], schema: StructType, overwrite: b
     if overwrite:
         given.problem("mode", 'a message that was published stays so: use mode("append")')
     _check_columns(given, schema)
-    login = Login(given.get("username", "") or None, given.get("passwordFile", ""))
+    files = ClientTls(
+        authority=given.get("ca", ""), certificate=given.get("cert", ""), key=given.get("key", "")
+    )
+    tls = None if files == ClientTls() else files
+    login = Login(given.get("username", "") or None, given.get("passwordFile", ""), tls)
     made = Publishing(brokers, name, given.number("qos", 1, 0, 2), login)
     given.check("options of the sink holdfast")
     return made

@@ -149,6 +149,7 @@ async def _send(publishing: Publishing, publisher: str, first: int, rows: pa.Tab
             publishing.brokers,
             username=publishing.login.username,
             password=publishing.login.password(),
+            tls=publishing.login.context(),
             outage_s_max=BROKERS_S_MAX,
             answer_s_max=BROKERS_S_MAX,
         )

@@ -224,6 +224,7 @@ class Recording:
                     client_id=f"holdfast-record-{self.feed.name}",
                     username=self._login.username,
                     password=self._login.password(),
+                    tls=self._login.context(),
                     clean_start=False,
                     session_expiry_s=SESSION_EXPIRY_S,
                     receive_max=RECEIVE_MAX,
