@@ -33,6 +33,7 @@ from . import (
     recording,
     suback,
     throughput,
+    tls,
 )
 from .brokers import KINDS, NAMES, NotStarted, raise_file_limit
 from .load import Lost
@@ -66,6 +67,7 @@ BENCHMARKS = {
     "executing": executing.executing,
     "periods": periods.periods,
     "executions": executions.executions,
+    "tls": tls.tls,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"
