@@ -101,3 +101,30 @@ def test_a_client_is_believed_about_views_only_if_its_user_may_say_so() -> None:
         assert (primary.role, primary.view_max < 10**6) == (Role.PRIMARY, True)
         tell(group, "trusted", leaving=leaving)
         assert primary.view_max >= 10**6
+
+
+def test_a_member_that_takes_over_holds_sessions_to_its_own_rules() -> None:
+    """While it is a standby it leaves what it is told as it is: the rules may be wrong for a moment."""
+    group = Group(2)
+    open_rules = '[[rule]]\neveryone = true\nsubscribe = ["a", "b"]'
+    gates = {
+        name: Gate(
+            member.broker,
+            known(open_rules, 'anonymous = "anywhere"'),
+            verified=Verified(b"k" * 32),
+            serving=lambda member=member: member.role is Role.PRIMARY,
+            check=lambda wanted: False,
+            address_of=lambda fd: "",
+        )
+        for name, member in group.members.items()
+    }
+    client = group.client("c")
+    client.subscribe("a")
+    client.subscribe("b")
+    heir = group.members["b"]
+    gates["b"].reload(known(open_rules.replace('"a", ', ""), 'anonymous = "anywhere"'), group.now_ns)
+    group.pass_time(50 * MS)
+    assert set(heir.broker.clients.sessions["c"].subscriptions) == {"a", "b"}
+    group.crash("a")
+    group.pass_time(200 * MS)
+    assert set(heir.broker.clients.sessions["c"].subscriptions) == {"b"}

@@ -35,6 +35,9 @@ class Access:
     def left(self, connection: Connection) -> None:
         """A connection is over, whether it was let in or not."""
 
+    def serves(self, now_ns: int) -> None:
+        """This broker took over sessions that another let subscribe."""
+
     def permit(self, user: str, client_id: str) -> Permit | None:
         """Where that client may publish; None: to all topics but the broker's own."""
         return None

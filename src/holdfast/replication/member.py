@@ -459,6 +459,7 @@ class Member:
             self.history.took_over(self, copies)
         self.set_view(View(self.view_max, self.name), now_ns)
         self.door.open(now_ns)
+        self.broker.access.serves(now_ns)
         self.event("serving", {"view": self.view.number, "again": self.again, "copies": copies})
 
     def _step_down(self, now_ns: int, successor: Peer | None) -> None:

@@ -18,6 +18,7 @@ from holdfast.broker.broker import Broker
 from holdfast.errors import ConfigError, Problem
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
+from holdfast.replication.roles import Role
 from holdfast.replication.sharing import Sharing
 from holdfast.runtime.log import log_event
 from holdfast.runtime.server import Server
@@ -56,6 +57,7 @@ class Guard:
             host.broker if isinstance(host, Member) else host,
             loaded.known,
             verified=verified,
+            serving=lambda: not isinstance(host, Member) or host.role is Role.PRIMARY,
             check=self._checking.take,
             address_of=address_of,
         )

@@ -74,6 +74,7 @@ class Gate(Access):
         known: Known,
         *,
         verified: Verified,
+        serving: Callable[[], bool] = lambda: True,
         check: Check,
         address_of: Callable[[int], str],
     ) -> None:
@@ -81,6 +82,7 @@ class Gate(Access):
         self.verified = verified
         self._known = known
         self._check = check
+        self._serving = serving
         self._address_of = address_of
         self._guests: dict[Connection, Guest] = {}
         self._by_user: Counter[str] = Counter()
@@ -261,7 +263,8 @@ class Gate(Access):
             self._limit(connection, guest)
             if connection.session is not None:
                 connection.permit = self.permit(guest.user, connection.session.client_id)
-        self.sweep(now_ns)
+        if self._serving():
+            self.serves(now_ns)
         return ended
 
     def _stays(self, connection: Connection, guest: Guest) -> bool:
@@ -276,8 +279,10 @@ class Gate(Access):
         else:
             self.broker.forget(connection)
 
-    def sweep(self, now_ns: int) -> None:
-        """Ends subscriptions that the rules do not allow any more, some sessions in each turn."""
+    def serves(self, now_ns: int) -> None:
+        """Ends subscriptions that the rules here do not allow, some sessions in each turn.
+
+        A standby leaves what it was told of as it is."""
         if self.ruled:
             self.broker.timers.at(now_ns, self._sweep, list(self.broker.clients.sessions))
 
