@@ -4,10 +4,11 @@ import hashlib
 from itertools import count
 
 import pytest
-from tests.replication.pair import Group
+from tests.replication.pair import Group, contracts
 
 from holdfast.replication.handshake import NONCE_BYTES, Handshake, Secret
 from holdfast.replication.messages import (
+    PROTOCOL,
     Beat,
     Challenge,
     Hello,
@@ -15,6 +16,7 @@ from holdfast.replication.messages import (
     Refusal,
     Word,
     decode_word,
+    digest_of,
     encode_word,
 )
 from holdfast.replication.peer import Peer
@@ -135,11 +137,12 @@ def test_members_without_the_same_secret_do_not_hear_each_other(other: Secret | 
 
 
 BEAT = Beat(Role.PRIMARY, 10**6, 0, 0, 0, 0, 0, 0)
-HELLO = Hello(1, "plant", "", "b", Role.PRIMARY, 10**6, 10**6, 0)
+HELLO = Hello(PROTOCOL, "plant", digest_of(contracts()), "b", Role.PRIMARY, 10**6, 10**6, 0)
 
 
 @pytest.mark.parametrize("word", [HELLO, BEAT, Proof(b"x" * 32), Challenge(b"short")])
 def test_a_stranger_learns_nothing_and_changes_nothing(word: Word) -> None:
+    """Whatever it knows of the group and its contracts."""
     group = group_with(secret(salt=b"a"), secret(salt=b"b"))
     member = group.members["a"]
     before = member.role, member.view, member.view_max
@@ -164,9 +167,10 @@ def test_strangers_are_few_and_have_little_time_and_room() -> None:
     member.turn(group.now_ns, group.wall_ns)
     assert large.closing
     ends_ns = group.now_ns + GREETING_NS_MAX
+    strangers[-2].feed((1000).to_bytes(4, "big"), group.now_ns, group.wall_ns)
     while group.now_ns <= ends_ns:  # a byte now and then is no greeting
         group.pass_time(GREETING_NS_MAX // 50)
-        strangers[-2].feed(b"\0" if not strangers[-2].closing else b"", group.now_ns, group.wall_ns)
+        strangers[-2].feed(b"\1", group.now_ns, group.wall_ns)
     assert all(stranger.closing for stranger in strangers)
     assert roles(group) == {Role.PRIMARY, Role.BACKUP}
     assert member.peers.link_to("b") is not None

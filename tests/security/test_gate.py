@@ -223,8 +223,8 @@ def test_a_retained_message_does_not_reach_who_may_not_have_it() -> None:
     bench.user("boss").publish("own/bob/x", b"kept", retain=True)
     bench.run()
     alice, bob = bench.user("alice"), bench.user("bob")
-    alice.subscribe("own/bob/x")
-    alice.subscribe("#")
+    for filter in ("own/bob/x", "#"):
+        alice.say(Subscribe(packet_id=1, subscriptions=[Wanted(filter=filter, qos=0)]))
     bob.say(Subscribe(packet_id=1, subscriptions=[Wanted(filter="own/bob/#", qos=0)]))
     assert [message.payload for message in bob.messages()] == [b"kept"]
     assert alice.messages() == []
@@ -322,8 +322,8 @@ def test_sessions_without_a_connection_lose_what_their_users_may_not_have_any_mo
     bench.run()
     bench.user("boss").publish("seen/a", qos=1)
     bench.run()
-    again = bench.user("alice", clean_start=False, properties=Properties(session_expiry=600))
-    assert again.messages() == []
+    session = bench.broker.clients.sessions["alice-1"]
+    assert (session.subscriptions, session.queued) == ({}, 0)
 
 
 def test_a_session_comes_back_only_with_what_its_user_may_have_here() -> None:
@@ -431,6 +431,18 @@ def test_a_fast_publisher_is_slowed_and_loses_nothing(limit: str) -> None:
     assert got == [b"%07d" % number for number in range(100)]
     assert fast.connection.wants_bytes()
     assert not fast.connection.closing  # its keep alive passed meanwhile, unread
+
+
+def test_who_is_slowed_is_not_taken_for_silent_or_for_stuck_in_a_packet() -> None:
+    bench = Guarded(security="[limits]\nbytes_per_s_max = 100")
+    fast, watcher = bench.user("fast", keep_alive=5), bench.user("watcher")
+    watcher.subscribe("t")
+    for _ in range(3):
+        fast.publish("t", b"x" * 5000)
+    for _ in range(60):
+        bench.pass_time(2 * S)
+    assert len(watcher.messages()) == 3
+    assert not fast.connection.closing
 
 
 def test_the_connections_of_a_user_share_its_rate_and_others_are_not_slowed() -> None:

@@ -109,6 +109,8 @@ def test_guessing_is_slowed_and_who_was_let_in_before_is_not(start_broker: Start
     peers = [enter(broker.port, "alice", f"guess {number}", client_id=f"g{number}") for number in range(6)]
     assert {answer(peer) for peer in peers} == {BAD_PASSWORD}
     assert time.monotonic() - began > 0.5
+    with enter(broker.port, "alice", "one more guess") as last:
+        assert answer(last) == BAD_PASSWORD
     began = time.monotonic()
     with enter(broker.port, "alice") as again:
         assert answer(again) == 0
