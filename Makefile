@@ -4,10 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run test install build lint bench lab soak sim cluster fuzz fuzz-build sanitize dist dist-check clean
+.PHONY: run test screenshots install build lint bench lab soak sim cluster fuzz fuzz-build sanitize dist dist-check clean
 
-run: install .venv/.pipeline tools-pipeline
-	@$(BIN)/holdfast demo --with examples/emergencies
+# Without Java everything but the channels runs, and the page says what is missing.
+run: install .venv/.up
+	@tools/need java=default-jre-headless || true
+	@$(BIN)/holdfast up
 
 # What measures time, or counts failovers, has the machine to itself; the rest shares it.
 ALONE := tests/benchmarks tests/cli tests/client tests/failover tests/lab tests/runtime
@@ -19,6 +21,10 @@ test: build tools-test
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(ALONE))
 	@$(BIN)/python -m pytest $(ALONE)
 
+# What docs/dashboard.md shows, from the whole example with Spark: some minutes.
+screenshots: build tools-test
+	@PYTHONPATH=tests $(BIN)/python tools/screenshots
+
 install: .venv/.built
 
 build: .venv/.dev .venv/.built
@@ -27,6 +33,7 @@ build: .venv/.dev .venv/.built
 tools-test:
 	@tools/need mosquitto_pub=mosquitto-clients mosquitto=mosquitto nats-server=nats-server \
 	  /usr/share/zookeeper/bin/zkServer.sh=zookeeper java=default-jre-headless curl=curl
+	@tools/need chromium=chromium || echo "NO CHROMIUM: THE PAGES OF THE DASHBOARD ARE NOT TESTED" >&2
 
 .venv/bin/python:
 	@tools/need gcc=gcc make=make
@@ -56,6 +63,10 @@ tools-test:
 
 .venv/.pipeline: .venv/.installed
 	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[pipeline]'
+	@touch $@
+
+.venv/.up: .venv/.installed
+	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dashboard,pipeline]'
 	@touch $@
 
 .venv/.lab: .venv/.installed

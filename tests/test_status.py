@@ -125,7 +125,7 @@ def test_losses_are_red_beyond_the_tolerance_only() -> None:
     assert troubles(broker(contracts=[contract(lost=2, loss_run_max=2, lost_last_at_ns=NOW_NS)])) == []
     broken = contract(lost=3, loss_run_max=3, lost_last_at_ns=NOW_NS, broken_last_at_ns=NOW_NS)
     assert [each.words for each in troubles(broker(contracts=[broken]))] == [
-        "3 in a row were lost, 2 are tolerated, the last 0ns ago"
+        "3 in a row were lost, 2 are tolerated, just now"
     ]
 
 

@@ -294,7 +294,7 @@ def contract_troubles(contract: ContractStatus, at_ns: int) -> Iterator[Trouble]
     def judged(last_at_ns: int, words: str) -> Trouble:
         ago_ns = at_ns - last_at_ns
         recent = ago_ns <= RECENT_NS
-        when = f"the last {about_ns(max(0, ago_ns))} ago"
+        when = "just now" if ago_ns < S else f"the last {about_ns(ago_ns // S * S)} ago"
         return Trouble(
             about=contract.name, severity="broken" if recent else "warning", words=f"{words}, {when}"
         )

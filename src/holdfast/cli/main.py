@@ -13,8 +13,8 @@ import typer
 
 from holdfast.cli.broker import broker
 from holdfast.cli.channel import channel
+from holdfast.cli.dashboard import dashboard
 from holdfast.cli.dataset import dataset
-from holdfast.cli.demo.command import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.lab import lab
 from holdfast.cli.pipeline import pipeline
@@ -24,6 +24,7 @@ from holdfast.cli.record import record
 from holdfast.cli.sim import sim
 from holdfast.cli.status import status
 from holdfast.cli.sub import sub
+from holdfast.cli.up.command import up
 from holdfast.cli.user import user
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -51,7 +52,7 @@ def _commands(
 ) -> None:
     """An MQTT 5 broker that proves, schedules and keeps a contract for every topic.
 
-    Start with holdfast demo. A broker of your own: holdfast plan, holdfast
+    Start with holdfast up. A broker of your own: holdfast plan, holdfast
     broker, holdfast status. Is the machine fit for it: holdfast doctor.
 
     Exit codes: 0 done, 1 the answer is no or something is not there, 2 the
@@ -68,7 +69,8 @@ app.command()(record)
 app.command()(pipeline)
 app.command()(status)
 app.command()(doctor)
-app.command()(demo)
+app.command()(up)
+app.command()(dashboard)
 app.command()(sim)
 app.add_typer(lab, name="lab")
 app.add_typer(dataset, name="dataset")

@@ -1,6 +1,7 @@
-"""Starts, follows and ends the processes of the demonstration, and does what keys ask.
+"""Starts, follows and ends the processes of the example, and does what keys and the page ask.
 
 Laws:
+- the brokers come first, and are there for clients before anything else is started
 - the pair is protected and the subscriber subscribed before the plant publishes: what is missing was lost
 - the end goes the way of a message: the plant stops, the subscriber takes what is left, the brokers go
 """
@@ -15,9 +16,8 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 
 import msgspec
@@ -25,15 +25,18 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.demo.beside import Beside
-from holdfast.cli.demo.child import Child, start
-from holdfast.cli.demo.keys import keys
-from holdfast.cli.demo.pair import Pair, Standing, group_text, places_for, show
-from holdfast.cli.demo.plant import PlantNews, PlantSpec
-from holdfast.cli.demo.story import Story, failover_words, protected, view_words
-from holdfast.cli.demo.table import Rates, conclusion, holds, pair_lines, screen
-from holdfast.cli.demo.watch import Snapshot, WatchSpec
+from holdfast.cli.up.beside import Beside
+from holdfast.cli.up.child import Child, start
+from holdfast.cli.up.folder import swept_folder
+from holdfast.cli.up.keys import keys
+from holdfast.cli.up.page import Page, page_address
+from holdfast.cli.up.pair import Pair, Standing, free_address, group_text, places_for, show
+from holdfast.cli.up.plant import PlantNews, PlantSpec
+from holdfast.cli.up.story import Story, failover_words, protected, view_words
+from holdfast.cli.up.table import Rates, conclusion, holds, pair_lines, screen
+from holdfast.cli.up.watch import Snapshot, WatchSpec
 from holdfast.contract.model import ContractBook
+from holdfast.dashboard.spec import Example, Spec
 from holdfast.errors import ConfigError, Problem, Unavailable
 from holdfast.mqtt.conventions import ViewNote
 
@@ -45,6 +48,7 @@ HELP = "k kills the primary, r restarts it, s pauses or continues it, q ends it 
 # Everything on the screen but the rows of the table and the suggestions.
 LINES_AROUND = 14
 LINES_OF_CHANNELS = 2
+NAME_COLUMNS = 9
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -59,19 +63,33 @@ class Script(msgspec.Struct, frozen=True):
         return [(after_ns / 1e9, key) for after_ns, key in planned if after_ns is not None]
 
 
+class Wish(msgspec.Struct, frozen=True):
+    """What is started. With `table` what is seen is a table in this terminal, else a page at `page`."""
+
+    contracts: Path
+    listen: list[tuple[str, int]] = []
+    page: tuple[str, int] | None = None
+    beside: Path | None = None
+    pipeline: bool = True
+    table: bool = False
+
+
 class Stage:
-    def __init__(
-        self, book: ContractBook, contracts: Path, listen: list[tuple[str, int]], beside: Path | None = None
-    ) -> None:
+    def __init__(self, book: ContractBook, wish: Wish) -> None:
         if not book.contracts:
-            raise ConfigError(str(contracts), [Problem("contract", "found none; the demo shows contracts")])
+            raise ConfigError(str(wish.contracts), [Problem("contract", "found none; this shows contracts")])
         self._book = book
-        self._contracts = contracts
-        self._listen = listen
-        self._beside = Beside(beside, self._hear_channels) if beside is not None else None
+        self._wish = wish
+        self._beside = (
+            Beside(wish.beside, self._hear_channels, pipeline=wish.pipeline)
+            if wish.beside is not None
+            else None
+        )
+        self._page = None if wish.table else Page(self._asked_by_page, self._page_told)
         self._console = Console()
         if not self._console.is_terminal:
             self._console = Console(width=PIPE_COLUMNS)
+        self._drawn = wish.table and self._console.is_terminal
         self._rates = Rates()
         self._story = Story()
         self._live: Live | None = None
@@ -79,10 +97,11 @@ class Stage:
         self._seen: Snapshot | None = None
         self._told_view = ""
         self._told_failovers = 0
-        self._started_s = 0.0
+        self._began_s = self._started_s = 0.0
         self._news = ""
         self._stop = asyncio.Event()
         self._asked: asyncio.Queue[str] = asyncio.Queue(ACTIONS_MAX)
+        self._telling: set[asyncio.Task[None]] = set()
 
     def run(self, script: Script) -> bool:
         """True if every contract was kept."""
@@ -90,21 +109,20 @@ class Stage:
 
     async def _run(self, script: Script) -> bool:
         loop = asyncio.get_running_loop()
+        self._began_s = time.monotonic()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._stop.set)
         async with contextlib.AsyncExitStack() as stack:
-            pair = self._pair = await self._start_pair(stack)
+            folder = await stack.enter_async_context(swept_folder("holdfast-up-"))
+            pair = self._pair = await self._start_pair(stack, folder)
             watch = await self._start_watch(stack, pair)
             plant = await self._start_plant(stack, pair)
             self._started_s = time.monotonic()
-            if not self._console.is_terminal:
-                where = ", ".join(f"mqtt://{show(address)}" for address in pair.addresses)
-                print(f"ready: {where}; {len(self._book.contracts)} contracts", flush=True)
             with keys(self._press), self._drawing():
-                await self._follow(watch, plant, pair, script)
+                await self._follow(stack, watch, plant, script)
                 elapsed_s = time.monotonic() - self._started_s
                 final = await self._finish(watch, plant)
-            if not self._console.is_terminal:
+            if not self._drawn:
                 self._console.print(self._screen(final))
             words = conclusion(final, elapsed_s, busy_words(), len(self._story.failovers))
             self._console.print(words, style="green" if holds(final) else "bold red", highlight=False)
@@ -112,18 +130,19 @@ class Stage:
 
     # -- processes -----------------------------------------------------------------------------------------
 
-    async def _start_pair(self, stack: contextlib.AsyncExitStack) -> Pair:
-        places = places_for(self._listen)
-        group = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")), "group.toml")
-        pair = Pair(stack, places, group, self._contracts, self._draw)
+    async def _start_pair(self, stack: contextlib.AsyncExitStack, folder: Path) -> Pair:
+        places = places_for(self._wish.listen)
+        group = folder / "group.toml"
         group.write_text(group_text(places))
+        pair = Pair(stack, places, group, self._wish.contracts, self._draw)
         await pair.start()
+        self._progress("brokers", " and ".join(f"mqtt://{show(place.mqtt)}" for place in places))
         return pair
 
     async def _start_watch(self, stack: contextlib.AsyncExitStack, pair: Pair) -> Child:
         """Returns when it is subscribed and the pair protected."""
-        spec = msgspec.json.encode(WatchSpec(pair.addresses, str(self._contracts))).decode()
-        watch = await start(stack, "subscriber", "holdfast.cli.demo.watch", spec)
+        spec = msgspec.json.encode(WatchSpec(pair.addresses, str(self._wish.contracts))).decode()
+        watch = await start(stack, "subscriber", "holdfast.cli.up.watch", spec, hears=True)
         try:
             async with asyncio.timeout(JOIN_S_MAX):
                 while not protected(self._note(await watch.line()).view):
@@ -135,23 +154,47 @@ class Stage:
         return watch
 
     async def _start_plant(self, stack: contextlib.AsyncExitStack, pair: Pair) -> Child:
-        spec = msgspec.json.encode(PlantSpec(pair.addresses, str(self._contracts))).decode()
-        plant = await start(stack, "plant", "holdfast.cli.demo.plant", spec)
+        spec = msgspec.json.encode(PlantSpec(pair.addresses, str(self._wish.contracts))).decode()
+        plant = await start(stack, "plant", "holdfast.cli.up.plant", spec)
         await plant.line()
+        self._progress("plant", f"{len(self._book.contracts)} contracts")
         return plant
+
+    def _work(self, stack: contextlib.AsyncExitStack, pair: Pair) -> Iterator[Coroutine[None, None, None]]:
+        """What runs beside the pair and its plant, and ends with them."""
+        yield self._obey(pair)
+        http = show(free_address())
+        if self._beside is not None:
+            both = ",".join(show(address) for address in pair.addresses)
+            yield self._beside.run(both, pair.folder / "data", http)
+        if self._page is not None:
+            wanted = self._beside.wanted if self._beside is not None else None
+            spec = Spec(
+                page_address(self._wish.page),
+                [f"http://{show(place.http)}" for place in pair.places],
+                f"http://{http}" if self._beside is not None and self._wish.pipeline else None,
+                example=Example(
+                    pair.addresses, wanted.map if wanted else None, wanted.follow if wanted else ()
+                ),
+            )
+            yield self._show_page(stack, self._page, spec)
+
+    async def _show_page(self, stack: contextlib.AsyncExitStack, page: Page, spec: Spec) -> None:
+        await page.run(stack, spec)
+        # Without it the rest goes on.
+        await asyncio.Event().wait()
 
     # -- following -----------------------------------------------------------------------------------------
 
-    async def _follow(self, watch: Child, plant: Child, pair: Pair, script: Script) -> None:
+    async def _follow(
+        self, stack: contextlib.AsyncExitStack, watch: Child, plant: Child, script: Script
+    ) -> None:
         """Draws and obeys until told to stop, the time is up, or the plant or the subscriber ends."""
+        assert self._pair is not None
         loop = asyncio.get_running_loop()
         timers = [loop.call_later(after_s, self._press, key) for after_s, key in script.actions()]
-        working = [
-            asyncio.ensure_future(each) for each in (self._watch(watch), self._hear(plant), self._obey(pair))
-        ]
-        if self._beside is not None:
-            both = ",".join(show(address) for address in pair.addresses)
-            working.append(asyncio.ensure_future(self._beside.run(both, pair.folder / "data")))
+        works = (self._watch(watch), self._hear(plant), *self._work(stack, self._pair))
+        working = [asyncio.ensure_future(each) for each in works]
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             done, _ = await asyncio.wait(
@@ -262,11 +305,54 @@ class Stage:
             self._say("not now: a broker is joining; wait until it protects the other")
         return None
 
+    # -- the page ------------------------------------------------------------------------------------------
+
+    def _asked_by_page(self, action: str) -> None:
+        self._press(KILL if action == "kill" else RESTART)
+
+    def _page_told(self, words: str) -> None:
+        self._progress("page", words)
+        if self._beside is None:
+            self._progress(
+                "city", "left out: examples/emergencies is not here; --with FOLDER says where it is"
+            )
+        for line in self._to_try():
+            print(line, flush=True)
+
+    def _tell_page(self, **said: str) -> None:
+        if self._page is not None:
+            task = asyncio.ensure_future(self._page.say(**said))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    def _to_try(self) -> list[str]:
+        """Three commands."""
+        assert self._pair is not None
+        host, port = self._serving
+        topic = shlex.quote(self._book.contracts[0].topics[0])
+        primary = next(
+            (broker.pid for broker in self._pair.seen(self._view) if broker.standing is Standing.PRIMARY),
+            None,
+        )
+        lines = ["In another terminal:", f"  mosquitto_sub -h {host} -p {port} -t {topic} -v"]
+        if self._beside is not None:
+            lines.append(self._beside.suggestion(host, port))
+        lines.append(f"  kill -KILL {primary}     # the primary; the page has a button for it")
+        return [*lines, f"Here: {HELP}" if self._console.is_terminal else "Ctrl-C ends it all."]
+
+    @property
+    def _serving(self) -> tuple[str, int]:
+        assert self._pair is not None
+        view = self._view
+        serving = [(place.host, place.port) for place in view.places[:1]] if view is not None else []
+        host, port = [*serving, *self._pair.addresses][0]
+        return host.strip("[]"), port
+
     # -- what is seen --------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _drawing(self) -> Iterator[None]:
-        if not self._console.is_terminal:
+        if not self._drawn:
             yield
             return
         with Live(console=self._console, auto_refresh=False) as self._live:
@@ -298,17 +384,15 @@ class Stage:
         """Only where there is room for them: the keys come first."""
         assert self._pair is not None
         topic = shlex.quote(self._book.contracts[0].topics[0])
-        addresses = self._pair.addresses
-        serving = [(place.host, place.port) for place in snapshot.view.places[:1]] if snapshot.view else []
-        host, port = [*serving, *addresses][0]
-        both = ",".join(show(address) for address in addresses)
+        host, port = self._serving
+        both = ",".join(show(address) for address in self._pair.addresses)
         lines = [
             "In another terminal:",
-            f"  mosquitto_sub -h {host.strip('[]')} -p {port} -t {topic} -v",
+            f"  mosquitto_sub -h {host} -p {port} -t {topic} -v",
             f"  {own_name()} sub -h {both} -t {topic}",
         ]
         if self._beside is not None:
-            lines.insert(2, self._beside.suggestion(host.strip("[]"), port))
+            lines.insert(2, self._beside.suggestion(host, port))
         folded = sum(math.ceil(len(line) / self._console.width) for line in lines)
         around = LINES_AROUND + (LINES_OF_CHANNELS if self._beside is not None else 0)
         fits = len(snapshot.rows) + around + folded <= self._console.height
@@ -320,25 +404,36 @@ class Stage:
 
     def _tell(self) -> None:
         """What has changed for the pair, where there is no live table to see it."""
-        if self._console.is_terminal or not self._started_s:
+        if self._drawn or not self._started_s:
             return
         view = view_words(self._view)
         if view != self._told_view:
             self._told_view = view
-            self._say(view)
+            self._line(view)
         if self._story.over > self._told_failovers:
             self._told_failovers = self._story.over
-            self._say(failover_words(self._story))
+            words = failover_words(self._story)
+            self._line(words)
+            self._tell_page(news=f"{self._news}. {words}" if self._news else words)
 
     def _hear_channels(self, text: str) -> None:
-        if not self._console.is_terminal:
-            print(f"{time.monotonic() - self._started_s:.1f} s: channels: {text}", flush=True)
+        self._line(f"channels: {text}")
+        self._tell_page(pipeline=text[0].upper() + text[1:])
         self._draw()
 
     def _say(self, text: str) -> None:
         self._news = text[0].upper() + text[1:]
-        if not self._console.is_terminal:
+        self._line(text)
+        self._tell_page(news=self._news)
+
+    def _line(self, text: str) -> None:
+        if not self._drawn:
             print(f"{time.monotonic() - self._started_s:.1f} s: {text}", flush=True)
+
+    def _progress(self, what: str, words: str) -> None:
+        """A stage is over; how long it took from the very start."""
+        if self._live is None:
+            print(f"{what:<{NAME_COLUMNS}}{words} ({time.monotonic() - self._began_s:.1f} s)", flush=True)
 
 
 def busy_words() -> str:

@@ -12,10 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.demo.pair import BrokerSeen, Standing
-from holdfast.cli.demo.story import Story, failover_words, protected, view_words
-from holdfast.cli.demo.watch import Row, Snapshot
 from holdfast.cli.figures import NOTHING, plain_table
+from holdfast.cli.up.pair import BrokerSeen, Standing
+from holdfast.cli.up.story import Story, failover_words, protected, view_words
+from holdfast.cli.up.watch import Row, Snapshot
 from holdfast.units import S, ms_of
 
 RATE_WINDOW_NS = 3 * S

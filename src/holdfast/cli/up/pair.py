@@ -1,8 +1,8 @@
-"""The two brokers of the demonstration: started, killed, paused and started again.
+"""The two brokers of the example: started, killed, paused and started again.
 
 Laws:
 - both listen where they did before, and know their clients by their journals, however often they start again
-- a broker that was killed is no failure of the demonstration; one that cannot start is
+- a broker that was killed is no failure of the example; one that cannot start is
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.cli.demo.child import Child, start
+from holdfast.cli.up.child import Child, start
 from holdfast.mqtt.conventions import ViewNote
 
-GROUP = "demo"
+GROUP = "plant"
 # Two interpreters that start on a busy machine may be seconds apart; the first waits for the second.
 JOIN_WAIT = "5s"
+# On a machine that does all this at once a broker may be slow for a while without being dead.
+SILENCE = "45ms"
 NAMES = ("a", "b")
 LOOPBACK = "127.0.0.1"
 # An address that means every address is no address to dial.
@@ -51,12 +53,14 @@ class BrokerSeen(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a broker listens, where clients are told to find it, and where the other broker does."""
+    """Where a broker listens, where clients are told to find it, where the other broker does, and where it
+    tells how it is."""
 
     name: str
     listen: tuple[str, int]
     mqtt: tuple[str, int]
     peer: tuple[str, int]
+    http: tuple[str, int]
 
 
 def places_for(listen: list[tuple[str, int]]) -> list[Place]:
@@ -64,11 +68,17 @@ def places_for(listen: list[tuple[str, int]]) -> list[Place]:
     wanted = [*listen, *[(LOOPBACK, 0)] * len(NAMES)][: len(NAMES)]
     with contextlib.ExitStack() as stack:
         peers = [_free(stack, LOOPBACK) for _ in NAMES]
+        tells = [_free(stack, LOOPBACK) for _ in NAMES]
         ports = [port or _free(stack, host)[1] for host, port in wanted]
     return [
-        Place(name, (host, port), (REACHED_AT.get(host, host), port), peer)
-        for name, (host, _), port, peer in zip(NAMES, wanted, ports, peers, strict=True)
+        Place(name, (host, port), (REACHED_AT.get(host, host), port), peer, http)
+        for name, (host, _), port, peer, http in zip(NAMES, wanted, ports, peers, tells, strict=True)
     ]
+
+
+def free_address() -> tuple[str, int]:
+    with contextlib.ExitStack() as stack:
+        return _free(stack, LOOPBACK)
 
 
 def _free(stack: contextlib.ExitStack, host: str) -> tuple[str, int]:
@@ -79,7 +89,7 @@ def _free(stack: contextlib.ExitStack, host: str) -> tuple[str, int]:
 
 
 def group_text(places: list[Place]) -> str:
-    lines = [f'name = "{GROUP}"', f'join_wait = "{JOIN_WAIT}"']
+    lines = [f'name = "{GROUP}"', f'join_wait = "{JOIN_WAIT}"', f'silence = "{SILENCE}"']
     for place in places:
         mqtt, peer = show(place.mqtt), show(place.peer)
         lines += ["", "[[member]]", f'name = "{place.name}"', f'mqtt = "{mqtt}"', f'peer = "{peer}"']
@@ -115,7 +125,7 @@ class Pair:
 
     @property
     def folder(self) -> Path:
-        """What is in it goes with the demonstration."""
+        """What is in it goes with the example."""
         return self._group.parent
 
     @property
@@ -142,13 +152,15 @@ class Pair:
                 "--group", str(self._group), "--member", place.name,
                 "--listen", show(place.listen), "--contracts", str(self._contracts),
                 "--data", str(self._group.with_name(f"journal-{place.name}")),
+                "--http", show(place.http),
                 "--security", str(self._security),
             )  # fmt: skip
             self._paused.discard(place.name)
         self._changed()
         for place in places:
             child = self._children[place.name]
-            await child.line()
+            while b"mqtt://" not in await child.line():
+                pass
             wait = asyncio.create_task(self._follow(child))
             self._waits.add(wait)
             wait.add_done_callback(self._waits.discard)

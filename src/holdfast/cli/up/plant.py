@@ -1,6 +1,6 @@
 """A plant: a client for each contract, which publishes all its topics once a period, in one write.
 
-Runs as a process of its own (`python -m holdfast.cli.demo.plant SPEC`) until SIGTERM. It prints PlantNews as
+Runs as a process of its own (`python -m holdfast.cli.up.plant SPEC`) until SIGTERM. It prints PlantNews as
 JSON lines: when it begins, when its clients were moved to another primary, and at the end with the last
 number of every topic, so that a loss at the very end is noticed.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.cli.demo.story import Moves, moves_of
+from holdfast.cli.up.story import Moves, moves_of
 from holdfast.client import Client, Outgoing, connect
 from holdfast.contract.file import load_contracts
 from holdfast.contract.model import Contract
@@ -24,12 +24,12 @@ from holdfast.errors import HoldfastError
 from holdfast.units import S
 
 TOPICS_PER_CONTRACT_MAX = 20
-# A contract without a period is for rare alarms; in a demonstration they are not that rare.
+# A contract without a period is for rare alarms; in a example they are not that rare.
 ALARM_PERIOD_NS = 1 * S
 NEWS_S = 0.1
 # What is unanswered when the plant is told to stop is given up after this.
 STOP_S_MAX = 1.0
-# The demonstration says itself that no broker is there; its clients keep trying.
+# The example says itself that no broker is there; its clients keep trying.
 OUTAGE_S_MAX = 3600.0
 
 

@@ -1,6 +1,6 @@
-"""The subscriber of the demonstration: judges what arrives, contract by contract.
+"""The subscriber of the example: judges what arrives, contract by contract.
 
-Runs as a process of its own (`python -m holdfast.cli.demo.watch SPEC`), so that drawing a table never delays
+Runs as a process of its own (`python -m holdfast.cli.up.watch SPEC`), so that drawing a table never delays
 a measurement. It prints a Snapshot as a JSON line a few times a second, the first when it is subscribed. A
 line on stdin with the last sequence number of every stream asks for the final one, after which it ends.
 """
@@ -14,8 +14,8 @@ import time
 import msgspec
 
 from holdfast.broker.contracts import ContractIndex
-from holdfast.cli.demo.plant import OUTAGE_S_MAX, stream_key
-from holdfast.cli.demo.story import Moves, moves_of
+from holdfast.cli.up.plant import OUTAGE_S_MAX, stream_key
+from holdfast.cli.up.story import Moves, moves_of
 from holdfast.client import Client, Message, connect
 from holdfast.contract.file import load_contracts
 from holdfast.contract.model import Contract

@@ -1,4 +1,4 @@
-"""One process of the demonstration: started tethered, heard by lines, ended in every case.
+"""One process of the example: started tethered, heard by lines, ended in every case.
 
 Law: whoever leaves the stack that a child was started in leaves no process of it behind.
 """
@@ -22,20 +22,21 @@ ERROR_LINES = 3
 NICE = ("nice", "-n", "10")
 
 
-async def start(stack: contextlib.AsyncExitStack, name: str, *module: str) -> Child:
+async def start(stack: contextlib.AsyncExitStack, name: str, *module: str, hears: bool = False) -> Child:
     """Runs a module of ours with its arguments; `stack` ends it."""
-    return await start_python(stack, name, "-m", *module)
+    return await start_python(stack, name, "-m", *module, hears=hears)
 
 
 async def start_python(
-    stack: contextlib.AsyncExitStack, name: str, *arguments: str, patient: bool = False
+    stack: contextlib.AsyncExitStack, name: str, *arguments: str, patient: bool = False, hears: bool = False
 ) -> Child:
-    """Runs Python; a `patient` one leaves the processors to the others when they want them."""
+    """Runs Python; a `patient` one leaves the processors to the others when they want them, and one that
+    `hears` can be told lines."""
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child keeps it open
     process = await asyncio.create_subprocess_exec(
         *(NICE if patient else ()),
         *tethered([sys.executable, *arguments]),
-        stdin=PIPE if name == "subscriber" else DEVNULL,
+        stdin=PIPE if hears else DEVNULL,
         stdout=PIPE,
         stderr=errors,
         # Ctrl-C is for this process alone; it ends the others in their order.
