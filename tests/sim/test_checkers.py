@@ -47,6 +47,7 @@ class Run:
     fault: str = "kill"
     hit: str = "primary m0"
     subscribed_ns: int = 0
+    second: int | None = None  # another crash, just behind the message of this number
     more: list[ViewSeen] = field(default_factory=list)
 
     def laws(self) -> set[str]:
@@ -58,6 +59,8 @@ class Run:
         times = ledger.created.setdefault((0, 0), [])
         ledger.subscribed[0][0] = START_NS + self.subscribed_ns
         ledger.faults.append((crash_ns, self.fault, self.hit))
+        if self.second is not None:
+            ledger.faults.append((START_NS + self.second * PERIOD_NS + 1, "pause", self.hit))
         if self.moved_ns is not None:
             ledger.redirects.append((crash_ns + self.moved_ns, "publisher-0", 4))
         for number in range(100):
@@ -172,3 +175,20 @@ def test_rest_and_mistakes_are_told() -> None:
     ledger.rest.append("m0 ends with 3 jobs")
     ledger.mistakes.append((START_NS, "m0", "KeyError"))
     assert {violation.law for violation in judge(options(0), ledger)} == {"Bounded", "No mistake"}
+
+
+@pytest.mark.parametrize(
+    ("lost", "second", "broken"),
+    [
+        ({50, 51}, 51, False),
+        ({50, 51}, None, True),
+        ({50, 51}, 60, True),
+        ({50, 51, 52}, 52, True),
+        ({49, 50, 51}, 51, True),
+    ],
+    ids=["one for each", "two for one", "a second that is too late", "three for two", "three around two"],
+)
+def test_each_failure_may_take_the_tolerance_once(lost: set[int], second: int | None, broken: bool) -> None:
+    """Two failures with nothing delivered between them may take L each, and no more."""
+    run = Run(loss_tolerance=1, lost=frozenset(lost), second=second)
+    assert ("Loss" in run.laws()) is broken

@@ -1,6 +1,6 @@
 """The laws of the design, judged from the ledger of one run and from nothing else.
 
-Loss          no subscriber misses more than L messages of a stream in a row
+Loss          no subscriber misses more than L messages of a stream in a row, for each failure of a primary
 Custody       of a stream with L = 0 nothing is missed
 Deadline      before the first fault every message is there within D
 Pruning       after a failover nobody is sent again what was dispatched well before it
@@ -80,6 +80,28 @@ class Evidence:
                     return False
         return True
 
+    def failures_took(self, stream: Stream, run: list[int], each: int) -> bool:
+        """Whether several failures of a primary explain a run, none of them more than `each` messages of it.
+
+        A failure takes what was made within D before it, or within x after it.
+        """
+        failures = [at_ns for at_ns, what in self.faults if what.endswith(" primary")]
+        left = [each] * len(failures)
+        before_ns = self.options.topics[stream[1]].contract.deadline_ns
+        after_ns = self.options.deployment.failover_ns
+        for number in run:
+            made_ns = self.ledger.created[stream][number]
+            took = (
+                place
+                for place, at_ns in enumerate(failures)
+                if left[place] and -before_ns <= made_ns - at_ns <= after_ns
+            )
+            place = next(took, None)
+            if place is None:
+                return False
+            left[place] -= 1
+        return True
+
     def missing(self, subscriber: int, stream: Stream, first: int) -> list[int]:
         given = {number for number, _ in self.given[subscriber].get(stream, ())}
         last = len(self.ledger.created[stream])
@@ -122,26 +144,28 @@ def loss(evidence: Evidence) -> Iterator[Violation]:
         if tolerance is None:
             continue
         missing = evidence.missing(subscriber, stream, first)
-        longest, worst = _longest_run(missing)
-        if longest > tolerance:
-            law = "Loss" if tolerance else "Custody"
-            yield Violation(
-                law,
-                f"subscriber {subscriber} misses {longest} in a row of publisher {stream[0]}, "
-                f"topic {stream[1]}, from number {worst} on; L is {tolerance}",
-                Identity(*stream, worst),
-                subscriber,
-            )
+        for run in _runs(missing):
+            if len(run) > tolerance and not evidence.failures_took(stream, run, tolerance):
+                law = "Loss" if tolerance else "Custody"
+                yield Violation(
+                    law,
+                    f"subscriber {subscriber} misses {len(run)} in a row of publisher {stream[0]}, "
+                    f"topic {stream[1]}, from number {run[0]} on; L is {tolerance}",
+                    Identity(*stream, run[0]),
+                    subscriber,
+                )
 
 
-def _longest_run(numbers: list[int]) -> tuple[int, int]:
-    """How many in a row at most, and where they begin."""
-    longest, worst, run = 0, 0, 0
-    for place, number in enumerate(numbers):
-        run = run + 1 if place and numbers[place - 1] == number - 1 else 1
-        if run > longest:
-            longest, worst = run, number - run + 1
-    return longest, worst
+def _runs(numbers: list[int]) -> Iterator[list[int]]:
+    """Those that follow each other."""
+    run: list[int] = []
+    for number in numbers:
+        if run and number != run[-1] + 1:
+            yield run
+            run = []
+        run.append(number)
+    if run:
+        yield run
 
 
 def deadline(evidence: Evidence) -> Iterator[Violation]:
