@@ -26,7 +26,7 @@ from .stand import PATIENT, Stand, background, children, said, standing
 CHANNELS = 100
 PERIOD_S = 10
 SLACK_S = 1
-WARM_S = 60
+WARM_S = 180
 SECONDS = 60
 RECORDS = 50
 SUBSCRIPTIONS = 100

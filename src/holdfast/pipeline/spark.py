@@ -73,6 +73,9 @@ SETTINGS = {
     # Each small broadcast and aggregation takes a page of this size, which is 64 MiB by default: a few of
     # them a second fill the heap.
     "spark.buffer.pageSize": "1m",
+    # A channel has a few pieces of compiled code: with room for a hundred in all, as is usual, some dozens of
+    # channels would compile theirs again at each execution.
+    "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.log.level": "ERROR",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.adaptive.enabled": "false",
