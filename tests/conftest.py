@@ -32,6 +32,11 @@ def start_broker() -> Iterator[StartBroker]:
         yield start
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is dearest comes first: of several processes none then waits for another at the end."""
+    items.sort(key=lambda item: (item.path.name != "test_example.py", "pipeline" not in item.path.parts))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
