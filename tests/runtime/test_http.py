@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPResponse
@@ -26,11 +26,10 @@ from holdfast.runtime.http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, Answer, As
 from holdfast.runtime.metrics import names
 from holdfast.status import BrokerStatus, decode_status
 from runtime.test_serve import contracts
-from support.brokers import LOOPBACK, BrokerProcess, free_port, wait_until
+from support.brokers import LOOPBACK, BrokerProcess, StartBroker, free_port, wait_until
 from support.groups import PATIENT, GroupProcesses
 from support.metrics import documented, drawn, told
 
-StartBroker = Callable[..., BrokerProcess]
 WAIT_S_MAX = 10.0
 HTTP = re.compile(rf"listening on http://{re.escape(LOOPBACK)}:(\d+)")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from conformance.peer import Peer
 from conformance.wire import P, Type, publish
-from support.brokers import LOOPBACK, BrokerProcess, wait_until
+from support.brokers import LOOPBACK, StartBroker, wait_until
 from support.groups import GroupProcesses
 
 WAIT_S_MAX = 10.0
@@ -32,8 +32,6 @@ loss_tolerance = 0
 retention = 2
 durable = true
 """
-
-StartBroker = Callable[..., BrokerProcess]
 
 
 @pytest.fixture

@@ -7,16 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from conformance.peer import Peer
 from conformance.wire import Type, connect, parse, publish, subscribe
-from support.brokers import LOOPBACK, BrokerProcess, wait_until
+from support.brokers import LOOPBACK, BrokerProcess, StartBroker, wait_until
 
-StartBroker = Callable[..., BrokerProcess]
 WAIT_S_MAX = 10.0
 
 CONTRACTS = """

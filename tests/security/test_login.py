@@ -9,7 +9,6 @@ import pytest
 
 from conformance.peer import Peer
 from conformance.wire import Type, connect
-from conftest import StartBroker
 from holdfast.cli.mqtt_options import without_password
 from holdfast.client.login import Login, read_password
 from holdfast.endpoint.config import EndpointConfig
@@ -19,7 +18,7 @@ from holdfast.pipeline.declared import load_pipeline
 from holdfast.replication.handshake import Secret
 from holdfast.security.hook import Attempt
 from holdfast.security.users import change_users, hash_password
-from support.brokers import wait_until
+from support.brokers import StartBroker, wait_until
 
 PIPELINE = """
 username = "recorder"

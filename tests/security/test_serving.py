@@ -12,9 +12,8 @@ import pytest
 
 from conformance.peer import Peer
 from conformance.wire import PINGREQ, Type, connect
-from conftest import StartBroker
 from holdfast.security.users import change_users, hash_password
-from support.brokers import BrokerProcess, wait_until
+from support.brokers import BrokerProcess, StartBroker, wait_until
 
 HASHES = {name: hash_password(f"password of {name}".encode()) for name in ("alice", "bob")}
 BAD_PASSWORD, NOT_AUTHORIZED = 0x86, 0x87

@@ -161,3 +161,6 @@ class BrokerProcess:
             raise ChildProcessError(
                 f"{self.kind} ended with status {self._process.returncode} before it listened:\n{self.stderr}"
             )
+
+
+StartBroker = Callable[..., BrokerProcess]

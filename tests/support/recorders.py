@@ -21,7 +21,7 @@ class RecorderProcess:
         self._log = log
         self._file_bytes_max = file_bytes_max
         self._process: subprocess.Popen[bytes] | None = None
-        self._recordings = 0
+        self._before = 0  # how often an earlier one was ready
 
     def __enter__(self) -> Self:
         self.start()
@@ -46,7 +46,7 @@ class RecorderProcess:
 
     def start(self, *, ready: bool = True) -> None:
         """Ready when it has subscribed."""
-        before = self.log.count("event=recording ")
+        self._before = self.log.count("event=recording ")
         with self._log.open("ab") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "holdfast.cli.main", "record", *self._arguments],
@@ -55,7 +55,10 @@ class RecorderProcess:
                 preexec_fn=self._limit if self._file_bytes_max is not None else None,
             )
         if ready:
-            self.await_log(lambda log: log.count("event=recording ") > before, "recording")
+            self.await_ready()
+
+    def await_ready(self) -> None:
+        self.await_log(lambda log: log.count("event=recording ") > self._before, "recording")
 
     def _limit(self) -> None:
         assert self._file_bytes_max is not None

@@ -26,7 +26,7 @@ MASTER = "local[2]"
 
 def spark() -> SparkSession:
     """The session that all tests of a process share."""
-    return session(MASTER, memory="2g")
+    return session(MASTER, memory="1g")
 
 
 class Told:

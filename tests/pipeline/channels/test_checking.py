@@ -56,8 +56,9 @@ GOOD = [
 
 @cache
 def checker() -> Checker:
+    running = spark()
     schemas = {"emergencies": StructType.fromDDL(EMERGENCIES), "positions": StructType.fromDDL(POSITIONS)}
-    return Checker(spark(), schemas)
+    return Checker(running, schemas)
 
 
 def query(text: str, line: int = 10) -> Query:

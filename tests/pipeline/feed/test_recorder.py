@@ -21,11 +21,9 @@ from holdfast.pipeline.declared import Feed
 from holdfast.pipeline.feed.journal import FeedReader
 from holdfast.pipeline.feed.recording import Recording
 from holdfast.pipeline.layout import Layout
-from support.brokers import MOSQUITTO, BrokerProcess
+from support.brokers import MOSQUITTO, StartBroker
 from support.groups import GroupProcesses
 from support.recorders import RecorderProcess
-
-StartBroker = Callable[..., BrokerProcess]
 
 CONTRACTS = """
 [limits]
@@ -136,6 +134,7 @@ def test_every_message_is_recorded_once_though_recorder_and_broker_are_killed(
         addresses = ",".join(f"127.0.0.1:{port}" for port in group.ports.values())
         with RecorderProcess(*options(tmp_path, addresses), log=tmp_path / "log") as recorder:
             sent = asyncio.run(main(group, recorder, addresses))
+            recorder.await_ready()
             assert recorder.terminate() == 0
     check_exactly_once(rows(feed), sent)
 
