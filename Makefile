@@ -12,7 +12,7 @@ run: install .venv/.up
 	@$(BIN)/holdfast up
 
 # What measures time, or counts failovers, has the machine to itself; the rest shares it.
-ALONE := tests/benchmarks tests/cli tests/client tests/failover tests/lab tests/runtime
+ALONE := tests/benchmarks tests/cli tests/client tests/dashboard tests/failover tests/lab tests/runtime
 
 test: build tools-test
 	@$(BIN)/ruff check .
