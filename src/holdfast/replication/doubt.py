@@ -1,7 +1,8 @@
-"""A member that slept: another may serve by now, and nobody else was silent.
+"""A member that slept, or heard nobody: another may serve by now, and nobody else was silent.
 
 Laws:
 - a primary that slept longer than `silence` hears no client before its heir has answered, or could have
+- so does one that lost its heir when it heard nobody at all: it may be it that was cut off, not the heir
 - what a member did not hear while it slept is not held against the others
 """
 
@@ -26,14 +27,44 @@ class Doubt(Struct):
     ended: list[Peer]  # connections to members that ended meanwhile
 
 
-def wake(member: Member, now_ns: int, slept_ns: int) -> None:
+class Hearing(Struct):
+    """When clients were last heard, and which heir was lost while nobody was."""
+
+    received_bytes: int = 0
+    at_ns: int = 0
+    deaf_to: str | None = None
+
+
+def look_back(member: Member, now_ns: int, slept_ns: int) -> None:
+    """At the beginning of a turn: what happened since the last one?"""
+    if slept_ns > member.group.silence_ns // 2:
+        _wake(member, now_ns, slept_ns)
+    hearing, received_bytes = member.hearing, member.broker.core.bytes_received
+    if received_bytes != hearing.received_bytes:
+        hearing.received_bytes, hearing.at_ns = received_bytes, now_ns
+        heir, hearing.deaf_to = hearing.deaf_to, None
+        if heir is not None and member.role is Role.PRIMARY and not member.view.heirs:
+            _doubt(member, heir, now_ns)
+
+
+def heard_nothing_of(member: Member, heir: Peer) -> None:
+    """The heir is lost for its silence. Was there anybody else, of whom more was heard?"""
+    if member.hearing.at_ns <= heir.heard_ns + member.group.heartbeat_ns:
+        member.hearing.deaf_to = heir.state.name
+
+
+def _wake(member: Member, now_ns: int, slept_ns: int) -> None:
     member.peers.forgive(slept_ns, now_ns)
     if member.role is Role.JOINING:
         member.joining_since_ns = now_ns
     if member.role is Role.PRIMARY and member.view.heirs and slept_ns > member.group.silence_ns:
-        member.doubt = Doubt(member.view.heirs[0], now_ns, [])
-        if member.peers.link_to(member.doubt.heir) is None:
-            member.peers.dial_now(member.doubt.heir)
+        _doubt(member, member.view.heirs[0], now_ns)
+
+
+def _doubt(member: Member, heir: str, now_ns: int) -> None:
+    member.doubt = Doubt(heir, now_ns, [])
+    if member.peers.link_to(heir) is None:
+        member.peers.dial_now(heir)
 
 
 def ask_heir(member: Member, doubt: Doubt, now_ns: int) -> None:
