@@ -28,7 +28,7 @@ def digest(seed: int) -> int:
 SEEDS_OF_NOTE = (6557, 12606)
 
 
-@pytest.mark.parametrize("seed", (*range(1, 13), *SEEDS_OF_NOTE))
+@pytest.mark.parametrize("seed", [*range(1, 13), *SEEDS_OF_NOTE])
 def test_every_law_holds(seed: int) -> None:
     outcome, _ = simulate(draw(seed))
     assert outcome.violations == []
