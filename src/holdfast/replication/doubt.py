@@ -2,7 +2,7 @@
 
 Laws:
 - a primary that slept longer than `silence` hears no client before its heir has answered, or could have
-- so does one that lost its heir when it heard nobody at all: it may be it that was cut off, not the heir
+- so does one without an arbiter that lost its heir when it heard nobody at all: it may be the one that was cut off
 - what a member did not hear while it slept is not held against the others
 """
 
@@ -49,7 +49,7 @@ def look_back(member: Member, now_ns: int, slept_ns: int) -> None:
 
 def heard_nothing_of(member: Member, heir: Peer) -> None:
     """The heir is lost for its silence. Was there anybody else, of whom more was heard?"""
-    if member.hearing.at_ns <= heir.heard_ns + member.group.heartbeat_ns:
+    if not member.group.zookeeper and member.hearing.at_ns <= heir.heard_ns + member.group.heartbeat_ns:
         member.hearing.deaf_to = heir.state.name
 
 
@@ -67,12 +67,13 @@ def _doubt(member: Member, heir: str, now_ns: int) -> None:
         member.peers.dial_now(heir)
 
 
-def ask_heir(member: Member, doubt: Doubt, now_ns: int) -> None:
-    """The doubt ends when the heir says that it did not take over meanwhile, or is silent."""
+def ask_heir(member: Member, doubt: Doubt, now_ns: int) -> bool:
+    """The doubt ends when the heir says that it did not take over meanwhile, or is silent; whether it did."""
     heir = member.peers.link_to(doubt.heir)
     answered = heir is not None and heir.state.heard_us_ns >= doubt.since_ns
     if member.role is Role.PRIMARY and not answered and now_ns < doubt.since_ns + member.group.silence_ns:
-        return
+        return False
     member.doubt = None
     for peer in doubt.ended:
         member.serving.lost(peer, now_ns)
+    return True

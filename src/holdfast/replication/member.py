@@ -223,7 +223,7 @@ class Member:
         self.broker.core.board.stirred = False
         more = self._listen(now_ns)
         if self.doubt is not None:
-            ask_heir(self, self.doubt, now_ns)
+            more |= ask_heir(self, self.doubt, now_ns)
         self.serving.record_retained()
         self._look_around(now_ns)
         more |= self.serving.bring_up_to_date(now_ns)
