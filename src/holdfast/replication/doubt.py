@@ -2,7 +2,7 @@
 
 Laws:
 - a primary that slept longer than `silence` hears no client before its heir has answered, or could have
-- so does one without an arbiter that lost its heir when it heard nobody at all: it may be the one that was cut off
+- so does one without an arbiter that lost its heir when it heard nobody at all: perhaps it was cut off itself
 - what a member did not hear while it slept is not held against the others
 """
 
