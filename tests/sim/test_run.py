@@ -24,8 +24,8 @@ def digest(seed: int) -> int:
     return crc32(repr((outcome, ledger.taken, ledger.wired, ledger.member_views, ledger.views)).encode())
 
 
-# Two failures within one period; a primary that is cut off hears a client again before its heir.
-SEEDS_OF_NOTE = (6557, 12606)
+# Two failures within one period.
+SEEDS_OF_NOTE = (6557,)
 
 
 @pytest.mark.parametrize("seed", [*range(1, 13), *SEEDS_OF_NOTE])

@@ -22,7 +22,7 @@ from holdfast.broker.core import Core
 from holdfast.broker.link import Inbox, Wire
 from holdfast.contract.model import ContractBook
 from holdfast.replication.buffer import BackupBuffer
-from holdfast.replication.doubt import Doubt, Hearing, ask_heir, heard_nothing_of, look_back
+from holdfast.replication.doubt import Doubt, ask_heir, wake
 from holdfast.replication.following import Following
 from holdfast.replication.group import GroupConfig, Switches
 from holdfast.replication.handshake import Secret
@@ -89,7 +89,6 @@ class Member:
         self.followed: Callable[[], None] = lambda: None  # told when another's state counts from now on
         self.sharing = Sharing(list, lambda tags: None)  # nothing, until somebody puts another in
         self.doubt: Doubt | None = None
-        self.hearing = Hearing()
         self.index = group.index_of(name)
         self._published_max = 0
         self._due_ns = now_ns
@@ -188,7 +187,8 @@ class Member:
         """Messages first, then what the members have to say to each other, then the time."""
         self.recorder.now_ns = now_ns
         slept_ns, self.turned_ns = now_ns - self.turned_ns, now_ns
-        look_back(self, now_ns, slept_ns)
+        if slept_ns > self.group.silence_ns // 2:
+            wake(self, now_ns, slept_ns)
         if self.role is Role.PRIMARY and not self.view.heirs:
             self._hear_of_others(now_ns)
         more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
@@ -223,7 +223,7 @@ class Member:
         self.broker.core.board.stirred = False
         more = self._listen(now_ns)
         if self.doubt is not None:
-            more |= ask_heir(self, self.doubt, now_ns)
+            ask_heir(self, self.doubt, now_ns)
         self.serving.record_retained()
         self._look_around(now_ns)
         more |= self.serving.bring_up_to_date(now_ns)
@@ -541,7 +541,6 @@ class Member:
         """Nothing was heard of a member for too long. It is told what follows, should it wake."""
         self.event("silent", {"peer": peer.state.name, "for_ms": (now_ns - peer.heard_ns) // 1_000_000})
         if self.role is Role.PRIMARY and peer.state.follows:
-            heard_nothing_of(self, peer)
             self.peers.send(peer, Drop("nothing was heard of it for too long"))
             self.serving.lost(peer, now_ns)
         elif self.follows(peer):
