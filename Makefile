@@ -18,7 +18,7 @@ test: build tools-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(ALONE))
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE))
 	@$(BIN)/python -m pytest $(ALONE)
 
 # What docs/dashboard.md shows, from the whole example with Spark: some minutes.
