@@ -108,9 +108,10 @@ dist: .venv/.installed
 dist-check: dist
 	@tools/dist-check
 
-# A worker that dies under a job, a cluster that is gone: waits of minutes.
+# A worker that dies under a job, a cluster that is gone, a stream whose driver is killed: waits of minutes.
 cluster: build tools-test
-	@HOLDFAST_CLUSTER=all $(BIN)/python -m pytest --timeout=600 tests/pipeline/test_cluster.py tests/pipeline/test_cluster_gone.py
+	@HOLDFAST_CLUSTER=all $(BIN)/python -m pytest --timeout=600 tests/pipeline/test_cluster.py \
+	  tests/pipeline/test_cluster_gone.py tests/pipeline/test_sink.py
 
 # Fuzzing and tests with the address and undefined-behaviour sanitizers on the compiled modules, in a venv and a
 # build directory of their own.

@@ -115,7 +115,7 @@ def test_channels_change_sessions_die_and_nothing_stops_it_but_the_end(
         assert drawn(pipeline=True) - told(text).keys() == set()
         status = decode_status(await asyncio.to_thread(scraped, metrics_port, "/status"))
         assert isinstance(status, PipelineStatus)
-        (near,) = status.channels
+        near = next(each for each in status.channels if each.name == "near")
         assert (status.state, status.ready, near.name) == ("running", True, "near")
         assert near.executions > 0
         assert near.last_run_at_ns is not None

@@ -202,6 +202,7 @@ def under_way(checkpoint: Path) -> bool:
     return begun > ended
 
 
+@pytest.mark.skipif("HOLDFAST_CLUSTER" not in os.environ, reason="takes minutes: make cluster")
 @pytest.mark.timeout(600)
 def test_every_record_arrives_once_when_driver_and_jvm_are_killed(
     broker: BrokerProcess, tmp_path: Path
