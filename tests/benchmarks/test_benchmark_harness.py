@@ -63,7 +63,7 @@ def test_stamps_are_new_and_sequences_grow_per_topic():
     rounds = len(TOPICS) // BATCH
     first, second = [next(writes) for _ in range(2 * rounds)][::rounds]
     assert STAMP_EXAMPLE not in first
-    assert first.count(b"/100000/p") == second.count(b"/%d/p" % (100_000 + rounds)) == BATCH
+    assert first.count(b"/100000/~") == second.count(b"/%d/~" % (100_000 + rounds)) == BATCH
 
 
 def test_turns_alternate_and_failures_carry_their_cause():
