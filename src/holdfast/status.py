@@ -294,7 +294,8 @@ def contract_troubles(contract: ContractStatus, at_ns: int) -> Iterator[Trouble]
     def judged(last_at_ns: int, words: str) -> Trouble:
         ago_ns = at_ns - last_at_ns
         recent = ago_ns <= RECENT_NS
-        when = "just now" if ago_ns < S else f"the last {about_ns(ago_ns // S * S)} ago"
+        whole = S if ago_ns < 60 * S else 60 * S if ago_ns < 3600 * S else 3600 * S
+        when = "just now" if ago_ns < S else f"the last {about_ns(ago_ns // whole * whole)} ago"
         return Trouble(
             about=contract.name, severity="broken" if recent else "warning", words=f"{words}, {when}"
         )

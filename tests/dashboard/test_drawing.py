@@ -145,7 +145,9 @@ def test_what_channels_told_is_shown_and_nonsense_is_passed_over() -> None:
         city.heard("p/1", payload, NOW_NS)
         city.heard("$channel/near/p001", payload, NOW_NS)
     assert city.picture(NOW_NS).told == ()
-    rows = b'{"channel": "near", "rows": [{"id": "e1", "kind": "fire"}, {}]}'
+    rows = (
+        b'{"channel": "near", "rows": [{"id": "e1", "begins": "2026-11-16T11:22:09Z", "kind": "fire"}, {}]}'
+    )
     city.heard("$channel/near/p001", rows, NOW_NS)
     ((_, who, words),) = city.picture(NOW_NS).told
     assert (who, words) == ("near/p001", "id e1, kind fire and 1 more")

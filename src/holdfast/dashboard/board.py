@@ -345,11 +345,7 @@ class Board:
         facts = (
             ("records", number(status.records)),
             ("notifications", number(status.notifications)),
-            *(
-                (f"rows of {each.name}", number(each.rows))
-                for each in status.datasets
-                if each.rows is not None
-            ),
+            *((f"rows of {each.name}", number(each.rows)) for each in status.datasets if each.rows),
         )
         if status.state == "starting":
             return Pipeline(Mood.UNKNOWN, "The pipeline starts; Spark takes some seconds", facts, channels)

@@ -8,6 +8,7 @@ Laws:
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +26,8 @@ TOLD_MAX = 6
 LINES_MAX = 6
 METRES_A_DEGREE = 111_195.0
 CHANNEL_PREFIX = "$channel/"
+FIELDS_MAX = 6
+TIME = re.compile(r"\d{4}-\d\d-\d\dT")
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -154,6 +157,10 @@ def _line(emergency: Emergency, people: int) -> str:
 
 
 def _row_words(row: dict[str, Any]) -> str:
-    """The first few fields of a row, as name and value."""
-    parts = [f"{name.replace('_', ' ')} {value}" for name, value in row.items() if value is not None]
-    return ", ".join(parts[:5])
+    """The first few fields of a row, as name and value; times are left to the message itself."""
+    parts = [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in row.items()
+        if value is not None and not TIME.match(str(value))
+    ]
+    return ", ".join(parts[:FIELDS_MAX])
