@@ -95,15 +95,18 @@ def test_who_is_no_member_never_reaches_the_group(tmp_path: Path, authority: Aut
         group.await_protected()
 
 
-@pytest.mark.parametrize("names", [{"a": "a", "b": "press7"}, {"a": "a", "b": "a"}])
+@pytest.mark.parametrize(
+    ("names", "who", "said"),
+    [({"a": "a", "b": "press7"}, "a", "refused"), ({"a": "press7", "b": "b"}, "b", "peer not trusted")],
+)
 def test_a_member_with_another_name_in_its_certificate_is_alone(
-    tmp_path: Path, authority: Authority, names: dict[str, str]
+    tmp_path: Path, authority: Authority, names: dict[str, str], who: str, said: str
 ) -> None:
+    """Whether it dials, or is dialed."""
     with running_group(2, FRAME, settings(tmp_path, authority, names), started=False) as group:
         for name in group.members:
             group.start(name)
-        group.await_state(
-            lambda: any("certificate" in member.log for member in group.members.values()), "a refusal"
-        )
+        member = group.members[who]
+        group.await_state(lambda: any("press7" in line for line in member.said(said)), "a refusal")
         view = group.view()
         assert view is None or len(view.places) == 1

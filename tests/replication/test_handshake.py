@@ -3,6 +3,7 @@
 import hashlib
 from itertools import count
 
+import msgspec
 import pytest
 from tests.replication.pair import Group, contracts
 
@@ -174,3 +175,16 @@ def test_strangers_are_few_and_have_little_time_and_room() -> None:
     assert all(stranger.closing for stranger in strangers)
     assert roles(group) == {Role.PRIMARY, Role.BACKUP}
     assert member.peers.link_to("b") is not None
+
+
+@pytest.mark.parametrize(("name", "refused"), [("c", True), ("b", False), (None, False)])
+def test_who_shows_the_certificate_of_another_member_is_refused(name: str | None, refused: bool) -> None:
+    group = group_with(None, None)
+    member = group.members["a"]
+    stranger = member.accept_peer(None, group.now_ns)
+    stranger.certificate_name = name
+    hello = msgspec.structs.replace(words(stranger)[0], name="b")
+    stranger.feed(frame(hello), group.now_ns, group.wall_ns)
+    member.turn(group.now_ns, group.wall_ns)
+    refusals = [word for word in words(stranger) if isinstance(word, Refusal)]
+    assert ["certificate" in word.why for word in refusals] == [True] * refused
