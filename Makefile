@@ -12,7 +12,8 @@ run: install .venv/.up
 	@$(BIN)/holdfast up
 
 # What measures time, or counts failovers, has the machine to itself; the rest shares it.
-ALONE := tests/benchmarks tests/cli tests/client tests/dashboard tests/failover tests/lab tests/runtime
+ALONE := tests/benchmarks tests/cli/test_up.py tests/client tests/dashboard/test_browser.py tests/failover \
+  $(addprefix tests/lab/test_,flow.py links.py peers.py subscribe.py systems.py twins.py) tests/runtime
 
 test: build tools-test
 	@$(BIN)/ruff check .
