@@ -5,12 +5,15 @@ Each test leaves the pair protected again; the topic tolerates no loss, so every
 
 import signal
 
+import pytest
 from benchmarks.contracts import FRAME
 from benchmarks.crash import trial
 
 from holdfast.lab.group import ask_view, running_group
 
 from .traffic import CALM, CALM_RELAYED, Traffic, aside, run, until
+
+LEAVING_S_MAX = 2.0
 
 
 def follows(group, name: str, above: int) -> bool:
@@ -47,6 +50,21 @@ def test_a_killed_backup_comes_back_under_traffic() -> None:
             await aside(group.start, backup)
             after = await aside(group.await_protected)
             assert after.teller == note.teller
+            await traffic.more(2)
+
+    with running_group(2, FRAME, CALM) as group:
+        run(test(group))
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["primary", "backup"])
+def test_a_member_that_is_told_to_stop_leaves_at_once_and_nothing_is_lost(place: int) -> None:
+    async def test(group) -> None:
+        note = group.await_protected()
+        leaving = note.places[place].name
+        async with Traffic(group.addresses) as traffic:
+            await until(lambda: len(traffic.publisher.view.places) == 2, "the publisher knows the heir")
+            status = await aside(group.terminate, leaving, LEAVING_S_MAX)
+            assert status == 0
             await traffic.more(2)
 
     with running_group(2, FRAME, CALM) as group:

@@ -215,7 +215,8 @@ class Group:
 
     def _dial(self, name: str, target: str) -> None:
         member = self.members[name]
-        if target not in self.members or frozenset((name, target)) in self.cut:
+        there = target in self.members and not self.members[target].broker.draining
+        if not there or frozenset((name, target)) in self.cut:
             member.undialable(target, self.now_ns)
             return
         ours = member.dialed(target, None, self.now_ns)

@@ -11,6 +11,8 @@ from holdfast.mqtt.packets import (
     Connack,
     Connect,
     Disconnect,
+    Packet,
+    Pingreq,
     Properties,
     Puback,
     Pubcomp,
@@ -173,8 +175,8 @@ def test_without_a_backup_it_hears_when_every_subscriber_was_offered_it() -> Non
     assert acks(publisher) == [1]
 
 
-def test_what_waits_for_a_backup_that_dies_waits_no_longer() -> None:
-    group = Group()
+def waiting_publisher(group: Group) -> tuple[Client, Client]:
+    """Two messages have not reached the backup, to which nothing goes any more."""
     subscriber, publisher = group.client("s"), group.client("p")
     subscriber.subscribe("+/1", qos=2)
     group.cut.add(frozenset("ab"))
@@ -182,12 +184,52 @@ def test_what_waits_for_a_backup_that_dies_waits_no_longer() -> None:
     publisher.publish("safe/1", b"2", 2, qos=2)
     group.run()
     assert acks(publisher) == []
-    group.pass_time(100 * MS)
-    assert [type(packet) for packet in publisher.take() if not isinstance(packet, Publish)] == [
-        Puback,
-        Pubrec,
-    ]
+    return subscriber, publisher
+
+
+def answers(publisher: Client) -> list[type[Packet]]:
+    return [type(packet) for packet in publisher.take() if not isinstance(packet, Publish)]
+
+
+def test_what_waits_for_a_backup_that_dies_waits_no_longer() -> None:
+    group = Group()
+    subscriber, publisher = waiting_publisher(group)
+    group.crash("b")
+    assert answers(publisher) == [Puback, Pubrec]
     assert sorted(payloads(subscriber)) == [b"1", b"2"]
+
+
+def test_what_waits_for_a_backup_that_fell_silent_waits_for_a_word_of_anybody() -> None:
+    group = Group()
+    subscriber, publisher = waiting_publisher(group)
+    group.pass_time(200 * MS)
+    assert payloads(subscriber) == [b"1"]  # its deadline does not wait; the other is to come once
+    assert answers(publisher) == []
+    subscriber.say(Pingreq())
+    group.pass_time(100 * MS)
+    assert answers(publisher) == [Puback, Pubrec]
+
+
+def test_or_for_a_second_in_case_that_everybody_waits() -> None:
+    group = Group()
+    _, publisher = waiting_publisher(group)
+    group.pass_time(1_200 * MS)
+    assert answers(publisher) == [Puback, Pubrec]
+
+
+def test_a_primary_that_nobody_heard_acknowledges_nothing_before_its_heir_could_speak() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("+/1", qos=1)
+    group.cut.add(frozenset("ab"))
+    group.pass_time(200 * MS)
+    publisher.publish("safe/1", b"1", 1, qos=1)
+    group.run()
+    assert answers(publisher) == []
+    group.heal()
+    group.pass_time(200 * MS)
+    assert group.members["a"].role is Role.BACKUP
+    assert answers(publisher) == [Disconnect]
 
 
 def test_a_resend_of_what_is_not_safe_yet_is_answered_when_it_is() -> None:
@@ -513,6 +555,19 @@ def test_a_primary_that_says_goodbye_is_replaced_at_once() -> None:
     group.members["a"].drain(group.now_ns)
     group.run()
     assert group.members["b"].role is Role.PRIMARY
+
+
+@pytest.mark.parametrize("leaving", ["a", "b"])
+def test_a_member_that_leaves_has_said_its_last_word_to_the_others(leaving: str) -> None:
+    group = Group()
+    member = group.members[leaving]
+    role = member.role
+    member.drain(group.now_ns)
+    group.run()
+    group.pass_time(2_000 * MS)
+    assert all(peer.closing for peer in member.peers.all())
+    assert not member.take_dials()
+    assert member.role is role
 
 
 # Faults of others

@@ -235,6 +235,15 @@ class Group:
         member.process = None
         return at_ns
 
+    def terminate(self, name: str, seconds: float) -> int:
+        """SIGTERM; returns the exit status, which must come within that time."""
+        member = self.members[name]
+        assert member.process is not None
+        member.process.send_signal(signal.SIGTERM)
+        status = member.process.wait(seconds)
+        member.process = None
+        return status
+
     def signal(self, name: str, number: signal.Signals) -> int:
         at_ns = time.monotonic_ns()
         process = self.members[name].process

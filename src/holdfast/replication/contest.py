@@ -1,7 +1,10 @@
-"""A primary that lost an heir, and an arbiter that says whether it still serves.
+"""A primary that lost an heir: whether it still serves, the arbiter says, or whoever is heard next.
 
 Laws:
-- while the arbiter has not said so, no publisher hears that a message is safe which only this broker has
+- while that is not known, no publisher hears that a message is safe which only this broker has
+- without an arbiter, a primary whose last heir fell silent may be cut off from everybody: it goes on when a
+  `silence` has passed since it heard anybody, for until then the heir can say that it serves, or after a
+  second in which it heard nobody
 - a claim that is won is the number of the view; one that is lost ends this broker's service
 - an arbiter that does not answer decides nothing: the primary goes on in its view, says so, and asks again
 """
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.replication.member import Member
 
 AGAIN_NS = 1 * S
+ALONE_NS_MAX = 1 * S  # without a sign of anybody: publishers may be silent because they wait
 
 
 class Contest:
@@ -26,23 +30,31 @@ class Contest:
 
     def __init__(self, member: Member, go_on: Callable[[int], None]) -> None:
         self.member = member
-        self.holding = False  # what waits for the heir that is lost waits for the arbiter now
+        self.holding = False  # what waits for the heir that is lost waits for an answer now
         self.next_ns: int | None = None
+        self._signs: tuple[int, int] | None = None  # of others, when the heir fell silent; None once one came
+        self._alone_until_ns = 0
         self._go_on = go_on
         self._number = 0  # that was claimed and not answered
 
     def stop(self) -> None:
         self.holding = False
-        self.next_ns = None
+        self.next_ns = self._signs = None
         self._number = 0
 
-    def begin(self, now_ns: int) -> None:
+    def begin(self, now_ns: int, *, silent: bool) -> None:
         """An heir is gone: it may claim the next view, and so do we."""
-        if not self.member.group.zookeeper:
+        if self.member.group.zookeeper:
+            self.holding = True
+            self._claim()
+        elif silent and not self.member.view.heirs:
+            self.holding = True
+            self._signs = self._heard()
+            self._alone_until_ns = now_ns + ALONE_NS_MAX
+            self.next_ns = now_ns + self.member.group.silence_ns
+        else:
+            self.holding = False
             self._go_on(now_ns)
-            return
-        self.holding = True
-        self._claim()
 
     def _claim(self) -> None:
         self.next_ns = None
@@ -51,8 +63,21 @@ class Contest:
             self.member.claims.append(Claim(self._number, self.member.view.number))
 
     def look_around(self, now_ns: int) -> None:
-        if self.next_ns is not None and now_ns >= self.next_ns:
+        if self.next_ns is None or now_ns < self.next_ns:
+            return
+        if self.member.group.zookeeper:
             self._claim()
+        elif self._signs is None or now_ns >= self._alone_until_ns:
+            self.stop()
+            self._go_on(now_ns)
+        else:
+            self._signs = None if self._heard() != self._signs else self._signs
+            self.next_ns = now_ns + self.member.group.silence_ns
+
+    def _heard(self) -> tuple[int, int]:
+        """Changes with every sign of a client or a member."""
+        peers = (peer.heard_ns for peer in self.member.peers.all())
+        return self.member.core.bytes_received, max(peers, default=0)
 
     def answered(self, number: int, won: bool | None, standing: int, why: str, now_ns: int) -> None:
         if number != self._number or self.member.role is not Role.PRIMARY:

@@ -157,7 +157,7 @@ class Member:
         return self.peers.open(inbox, now_ns)
 
     def take_dials(self) -> list[str]:
-        return self.peers.take_dials()
+        return [] if self.broker.draining else self.peers.take_dials()
 
     def dialed(self, name: str, inbox: Inbox | None, now_ns: int) -> Peer:
         self._due_ns = now_ns
@@ -172,6 +172,7 @@ class Member:
         if isinstance(wire, Connection):
             self.broker.lost(wire, now_ns)
         elif isinstance(wire, Peer):
+            self._listen(now_ns)  # to its last words
             self.peer_ended(wire, now_ns)
 
     def mistaken(self, wire: Wire, error: Exception, now_ns: int) -> None:
@@ -185,6 +186,8 @@ class Member:
 
     def turn(self, now_ns: int, wall_ns: int) -> bool:
         """Messages first, then what the members have to say to each other, then the time."""
+        if self.broker.draining:
+            return self.broker.turn(now_ns, wall_ns)
         self.recorder.now_ns = now_ns
         slept_ns, self.turned_ns = now_ns - self.turned_ns, now_ns
         if slept_ns > self.group.silence_ns // 2:
@@ -379,8 +382,6 @@ class Member:
                     self.happen(happening, now_ns, peer)
             case Action.REJOIN:
                 self._rejoin(now_ns)
-            case Action.PROTECT:
-                pass
         if before is not role:
             self.peers.beat(self._beat, now_ns)
 
@@ -542,7 +543,7 @@ class Member:
         self.event("silent", {"peer": peer.state.name, "for_ms": (now_ns - peer.heard_ns) // 1_000_000})
         if self.role is Role.PRIMARY and peer.state.follows:
             self.peers.send(peer, Drop("nothing was heard of it for too long"))
-            self.serving.lost(peer, now_ns)
+            self.serving.lost(peer, now_ns, silent=True)
         elif self.follows(peer):
             self._leaderless(peer, now_ns)
             self._look_for_primary(now_ns)
@@ -553,7 +554,7 @@ class Member:
         """The connection to another member is over."""
         self._due_ns = now_ns
         follows = self.follows(peer)
-        if not self.peers.forget(peer, now_ns):
+        if not self.peers.forget(peer, now_ns) or self.broker.draining:
             return
         if follows:
             self._leaderless(peer, now_ns)
@@ -592,7 +593,7 @@ class Member:
             self.peers.send(peer, self._hello())
 
     def drain(self, now_ns: int) -> None:
-        """Says goodbye to the members, so that an heir takes over at once, then to the clients."""
-        for peer in self.peers.greeted():
-            self.peers.send(peer, Bye())
+        """Says goodbye to the clients, then to the members, so that an heir takes over at once."""
         self.broker.drain(now_ns)
+        self.serving.record_retained()
+        self.peers.say_goodbye()

@@ -23,6 +23,7 @@ from holdfast.replication.handshake import Handshake, Secret
 from holdfast.replication.messages import (
     PROTOCOL,
     Beat,
+    Bye,
     Challenge,
     Hello,
     Proof,
@@ -175,6 +176,13 @@ class Peers:
 
     def close(self, peer: Peer) -> None:
         peer.closed()
+
+    def say_goodbye(self) -> None:
+        """Ends every connection, after all that was to be said."""
+        for peer in self._peers:
+            if peer.state.greeted:
+                self.send(peer, Bye())
+            self.close(peer)
 
     def forget(self, peer: Peer, now_ns: int) -> bool:
         """The connection is over; says whether that is news."""

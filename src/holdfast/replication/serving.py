@@ -49,15 +49,15 @@ class Serving:
         self._calm_ns = 0
         self.member.peers.forget_followers()
 
-    def lost(self, peer: Peer, now_ns: int) -> None:
+    def lost(self, peer: Peer, now_ns: int, *, silent: bool = False) -> None:
         self._snapshots.pop(peer, None)
         if not peer.state.follows:
             return
         newer = self.member.peers.link_to(peer.state.name)
         still_there = newer is not None and newer is not peer and newer.state.follows
         if peer.state.name in self.member.view.heirs and not still_there:
-            self.without(peer.state.name, now_ns)
-        elif self.member.broker.core.board.backup is peer:
+            self.without(peer.state.name, now_ns, silent=silent)
+        elif self.member.broker.core.board.backup is peer and not self.contest.holding:
             self._copying = None
             self.member.broker.core.set_backup(None)
 
@@ -163,14 +163,14 @@ class Serving:
             ):
                 self.has(peer, peer.state.has, now_ns)
 
-    def without(self, name: str, now_ns: int) -> None:
+    def without(self, name: str, now_ns: int, *, silent: bool = False) -> None:
         """An heir is gone. The view keeps its number: whoever it was must be able to open a higher one."""
         self.member.recorder.record(HeirGone(name))
         heirs = tuple(heir for heir in self.member.view.heirs if heir != name)
         self.member.set_view(View(self.member.view.number, self.member.name, heirs), now_ns)
         self.member.event("lost heir", {"view": self.member.view.number, "lost": name})
         self._calm_ns = now_ns + self.member.group.silence_ns
-        self.contest.begin(now_ns)
+        self.contest.begin(now_ns, silent=silent)
 
     def _go_on(self, now_ns: int) -> None:
         """Without the heirs that were lost. If one of them had the copies, another gets them."""

@@ -109,6 +109,9 @@ class Membership:
             self.member.undialable(name, time.monotonic_ns())
             self.server.step()  # it may have been all that kept the member from serving
             return
+        if self.member.broker.draining:
+            connecting.close()
+            return
         peer = self.member.dialed(name, self.server.inbox, time.monotonic_ns())
         if layers is not None:
             peer.certificate_name = name
