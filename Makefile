@@ -47,11 +47,11 @@ tools-test:
 .venv/.installed: .venv/bin/python pyproject.toml
 	@echo "installing Holdfast and what it needs into .venv"
 	@$(BIN)/pip install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1'
-	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e .
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e .
 	@touch $@
 
 .venv/.dev: .venv/.installed
-	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dev]'
 	@touch $@
 
 .venv/.built: .venv/.installed setup.py $(SOURCES)
@@ -59,19 +59,19 @@ tools-test:
 	@touch $@
 
 .venv/.bench: .venv/.installed
-	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[bench]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[bench]'
 	@touch $@
 
 .venv/.pipeline: .venv/.installed
-	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[pipeline]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[pipeline]'
 	@touch $@
 
 .venv/.up: .venv/.installed
-	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dashboard,pipeline]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dashboard,pipeline]'
 	@touch $@
 
 .venv/.lab: .venv/.installed
-	@HOLDFAST_COMPILE=later $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[lab]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[lab]'
 	@touch $@
 
 .PHONY: tools-bench tools-lab tools-pipeline

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.address import Address, parse_address
 from holdfast.cli.log_option import LogFormat
 from holdfast.errors import ConfigError, Problem
 from holdfast.runtime.options import BrokerOptions
@@ -137,21 +138,16 @@ def become_broker(options: BrokerOptions) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "holdfast.runtime.serve", arguments])
 
 
-def parse_addresses(
-    listen: list[str], option: str = "--listen"
-) -> tuple[list[tuple[str, int]], list[Problem]]:
-    addresses: list[tuple[str, int]] = []
+def parse_addresses(listen: list[str], option: str = "--listen") -> tuple[list[Address], list[Problem]]:
+    addresses: list[Address] = []
     problems: list[Problem] = []
     for index, text in enumerate(listen):
-        host, colon, port = text.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-            problems.append(
-                Problem(
-                    f"{option}[{index}]", f"found {text!r}; expected HOST:PORT, for example 127.0.0.1:1883"
-                )
-            )
+        address = parse_address(text, every=True)
+        if address is None:
+            expected = "expected HOST:PORT, for example 127.0.0.1:1883"
+            problems.append(Problem(f"{option}[{index}]", f"found {text!r}; {expected}"))
         else:
-            addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+            addresses.append(address)
     return addresses, problems
 
 

@@ -19,6 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 from nicegui import ui
 
+from holdfast.address import Address
 from holdfast.dashboard import pages
 from holdfast.dashboard.city import City
 from holdfast.dashboard.example import Example
@@ -41,7 +42,7 @@ def listener(host: str, port: int) -> socket.socket:
 
 def address(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{Address(host, port)}"
 
 
 class _Server(uvicorn.Server):

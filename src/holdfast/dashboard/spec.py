@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from holdfast.address import Address
 from holdfast.config import Checked, text
 from holdfast.errors import Unavailable
 
@@ -27,7 +28,7 @@ class Ground(Checked, frozen=True, kw_only=True):
 class Example(Struct, frozen=True):
     """Where the brokers take MQTT, what the map shows, and the channels whose words are shown beside it."""
 
-    addresses: list[tuple[str, int]]
+    addresses: list[Address]
     ground: Ground | None = None
     told: tuple[str, ...] = ()
 
@@ -36,7 +37,7 @@ class Spec(Struct, frozen=True):
     """`brokers` and `pipeline` are addresses of HTTP ports, `token` is what they want to hear; `names` are
     those by which the page may be called."""
 
-    listen: tuple[str, int]
+    listen: Address
     brokers: list[str]
     pipeline: str | None = None
     names: tuple[str, ...] = ()

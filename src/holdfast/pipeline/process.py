@@ -22,6 +22,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from holdfast.address import Address
 from holdfast.errors import ConfigError, HoldfastError, Unavailable
 from holdfast.mqtt.channels import Offered
 from holdfast.pipeline.declared import Channel, Instead, Pipeline, load_pipeline
@@ -71,7 +72,7 @@ class Process:
         make: Make,
         *,
         instead: Instead = Instead(),  # noqa: B008 - frozen
-        metrics: tuple[str, int] | None = None,
+        metrics: Address | None = None,
         tell: Tell,
     ) -> None:
         """`instead` goes before the file, each time that this is read."""

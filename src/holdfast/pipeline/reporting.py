@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
+from holdfast.address import Address
 from holdfast.broker.system_topics import VERSION
 from holdfast.pipeline.declared import Channel
 from holdfast.pipeline.delivery import Delivery
@@ -104,9 +105,7 @@ class Reporter:
 
 
 @asynccontextmanager
-async def served(
-    metrics: Metrics, reporter: Reporter, address: tuple[str, int] | None
-) -> AsyncIterator[int | None]:
+async def served(metrics: Metrics, reporter: Reporter, address: Address | None) -> AsyncIterator[int | None]:
     """Answers HTTP at this address, for the length of the block; gives the port."""
     if address is None:
         yield None

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import msgspec
 
+from holdfast.address import Address, parse_address
 from holdfast.config import Checked, duration, load, named, text, whole
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.conventions import Place
@@ -19,21 +20,6 @@ from holdfast.units import MS, S, format_duration
 
 MEMBERS_MAX = 4
 NAME_SPECIAL = "/,= "
-
-
-class Address(msgspec.Struct, frozen=True):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-
-def parse_address(written: str) -> Address | None:
-    host, colon, port = written.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65_535):
-        return None
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 class MemberConfig(Checked, frozen=True, kw_only=True):

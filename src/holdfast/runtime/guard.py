@@ -14,6 +14,7 @@ import secrets
 import socket
 import time
 
+from holdfast.address import Address
 from holdfast.broker.broker import Broker
 from holdfast.errors import ConfigError, Problem
 from holdfast.replication.group import GroupConfig
@@ -111,7 +112,7 @@ def address_of(fd: int) -> str:
     return ":".join(host.split(":")[:4]) if ":" in host and "." not in host else host
 
 
-def listeners_for(security: Security, listen: list[tuple[str, int]]) -> list[Listener]:
+def listeners_for(security: Security, listen: list[Address]) -> list[Listener]:
     """Every address to listen on: those of the command line or the group, and those of the file."""
     wanted = [security.listener_at(host, port) for host, port in listen]
     own = [listener for listener in security.listeners if listener.address and listener not in wanted]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import NamedTuple, cast
 
+from holdfast.address import Address
 from holdfast.errors import Unavailable
 
 REQUEST_BYTES_MAX = 8192
@@ -99,7 +100,7 @@ class HttpPort:
         self.open: set[_Exchange] = set()
         self._server: asyncio.Server | None = None
 
-    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> list[tuple[str, int]]:
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> list[Address]:
         """Opens it, and returns the addresses it has."""
         try:
             self._server = await self.loop.create_server(
@@ -111,10 +112,10 @@ class HttpPort:
                 backlog=CONNECTIONS_MAX,
             )
         except OSError as error:
-            raise Unavailable(
-                f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --http."
-            ) from error
-        return [each.getsockname()[:2] for each in self._server.sockets]
+            why = error.strerror or error
+            where = Address(host, port)
+            raise Unavailable(f"cannot listen on {where}: {why}. Choose another with --http.") from error
+        return [Address(*each.getsockname()[:2]) for each in self._server.sockets]
 
     def answer(self, asked: Asked) -> Answer:
         if asked.refused is not None:

@@ -6,11 +6,12 @@ from typing import Literal
 
 from msgspec import Struct
 
+from holdfast.address import Address
 from holdfast.replication.group import Switches
 
 
 class BrokerOptions(Struct, frozen=True):
-    listen: list[tuple[str, int]]
+    listen: list[Address]
     contracts: str | None = None
     policy: str = "edf"
     group: str | None = None
@@ -19,6 +20,6 @@ class BrokerOptions(Struct, frozen=True):
     data: str | None = None
     security: str | None = None
     log: Literal["text", "json"] = "text"
-    http: tuple[str, int] | None = None
+    http: Address | None = None
     http_token: str | None = None  # a file
     counting: bool = True  # see Board.counting

@@ -24,6 +24,7 @@ import msgspec
 import uvloop
 from msgspec import Struct
 
+from holdfast.address import Address, parse_address
 from holdfast.errors import ConfigError, HoldfastError, Problem, Unavailable
 
 WAITING_BYTES_MAX = 4 * 2**20
@@ -278,13 +279,13 @@ class Relay:
     """Belongs to the loop on which it is started."""
 
     def __init__(self, options: RelayOptions) -> None:
-        self.target = parse_address("target", options.target)
+        self.target = read_address("target", options.target)
         self.cuts: set[Direction] = set()
         self.passed_bytes = dict.fromkeys(Direction, 0)
         self.links: set[Link] = set()
         self.whole = asyncio.Event()
         self.whole.set()
-        self._listen = parse_address("listen", options.listen)
+        self._listen = read_address("listen", options.listen)
         self._rng = random.Random(options.seed)
         self._delay_s = 0.0
         self._jitter_s = 0.0
@@ -292,10 +293,10 @@ class Relay:
         self._server: asyncio.Server | None = None
 
     @property
-    def address(self) -> tuple[str, int]:
+    def address(self) -> Address:
         assert self._holder is not None, "the relay has not been started"
         host, port = self._holder.getsockname()[:2]
-        return host, port
+        return Address(host, port)
 
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -308,7 +309,7 @@ class Relay:
             raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
     @staticmethod
-    def _bind(address: tuple[str, int]) -> socket.socket:
+    def _bind(address: Address) -> socket.socket:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -382,11 +383,11 @@ class Turned(asyncio.Protocol):
         reset(cast(asyncio.Transport, transport))
 
 
-def parse_address(what: str, text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+def read_address(what: str, text: str) -> Address:
+    address = parse_address(text)
+    if address is None:
         raise ConfigError("relay", [Problem(what, f'"{text}" is not like "127.0.0.1:1883"')])
-    return host.strip("[]"), int(port)
+    return address
 
 
 _decoder = msgspec.json.Decoder(AnyCommand)

@@ -86,7 +86,7 @@ async def _serve(
         for listener in listeners:
             listening = client_listening(listener, certificates, host.open, book.limits.connect_timeout_ns)
             for address in await server.listen(listener.place.host, listener.place.port, listening):
-                print(f"listening on {scheme_of(listener)}://{show_address(*address)}", flush=True)
+                print(f"listening on {scheme_of(listener)}://{address}", flush=True)
         if membership is not None:
             await membership.start()
         notify("READY=1")
@@ -140,10 +140,6 @@ def reload_contracts(broker: Broker | Member, contracts: Path) -> None:
         return
     broker.reload(book)
     log_event("reloaded", {"file": str(contracts), "contracts": len(book.contracts)})
-
-
-def show_address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def raise_file_limit(connections: int) -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.address import Address
 from holdfast.broker.broker import Broker
 from holdfast.broker.histogram import Histogram
 from holdfast.broker.link import Inbox
@@ -53,10 +54,10 @@ class Server:
         self._tidy_when_idle()
         self._plan_alarm()
 
-    async def listen(self, host: str, port: int, listening: Listening | None = None) -> list[tuple[str, int]]:
+    async def listen(self, host: str, port: int, listening: Listening | None = None) -> list[Address]:
         """Opens a listener, for clients unless told otherwise, and returns the addresses it has."""
         listening = listening or Listening(self.broker.open)
-        addresses: list[tuple[str, int]] = []
+        addresses: list[Address] = []
         try:
             found = await self.loop.getaddrinfo(
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -69,7 +70,7 @@ class Server:
             ) from error
         return addresses
 
-    def _listen_on(self, family: int, address: Any, listening: Listening) -> tuple[str, int]:
+    def _listen_on(self, family: int, address: Any, listening: Listening) -> Address:
         listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -79,7 +80,7 @@ class Server:
         self._listeners.append(listener)
         self.poller.listen(listener.fileno(), listening)
         host, port = listener.getsockname()[:2]
-        return host, port
+        return Address(host, port)
 
     def step(self) -> None:
         """Reads, decides, writes; comes back at once if more waits."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
+from holdfast.address import Address
 from holdfast.errors import ConfigError, Problem
 from holdfast.runtime.http import JSON, Answer, HttpPort, Routes, words
 from holdfast.runtime.metrics import CONTENT_TYPE, render
@@ -30,13 +31,13 @@ def readiness(ready: bool, why: str) -> Answer:
 
 
 async def open_http(
-    address: tuple[str, int], reporter: Reporter, token: str | None, certificates: Certificates | None
+    address: Address, reporter: Reporter, token: str | None, certificates: Certificates | None
 ) -> HttpPort:
     port = HttpPort(asyncio.get_running_loop(), routes(reporter), read_token(token, address[0]))
     tls = None if certificates is None or on_loopback(address[0]) else certificates.for_watching
-    for host, number in await port.listen(*address, tls):
-        shown = f"[{host}]" if ":" in host else host
-        print(f"listening on {'http' if tls is None else 'https'}://{shown}:{number}", flush=True)
+    scheme = "http" if tls is None else "https"
+    for listening in await port.listen(*address, tls):
+        print(f"listening on {scheme}://{listening}", flush=True)
     return port
 
 

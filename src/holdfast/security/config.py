@@ -20,9 +20,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from holdfast.address import Address, parse_address
 from holdfast.config import Checked, load, named, text, whole
 from holdfast.errors import ConfigError, Problem
-from holdfast.replication.group import Address, parse_address
 
 PATH = text(1000, "file")
 RATE = whole(1, 10**12, 1000, optional=True)
@@ -102,10 +102,7 @@ class Listener(Rates, frozen=True, kw_only=True):
 
     def _place(self) -> Address | None:
         """Without a host, as in ":1883", it is every address of the machine."""
-        if self.address.startswith(":"):
-            every = parse_address(f"every{self.address}")
-            return None if every is None else Address("", every.port)
-        return parse_address(self.address)
+        return parse_address(self.address, every=True)
 
     @property
     def place(self) -> Address:
@@ -115,7 +112,7 @@ class Listener(Rates, frozen=True, kw_only=True):
 
     def at(self, host: str, port: int) -> Listener:
         """The same at an address from elsewhere."""
-        return msgspec.structs.replace(self, address=str(Address(f"[{host}]" if ":" in host else host, port)))
+        return msgspec.structs.replace(self, address=str(Address(host, port)))
 
 
 class Security(Checked, frozen=True, kw_only=True):

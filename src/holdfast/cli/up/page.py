@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.address import Address
 from holdfast.cli.up.child import Child, start_python
 from holdfast.dashboard.spec import Asked, Said, Spec, need
 from holdfast.errors import Unavailable
@@ -19,13 +20,13 @@ PORT_USUAL = 8080
 LOOPBACK = "127.0.0.1"
 
 
-def page_address(wanted: tuple[str, int] | None) -> tuple[str, int]:
+def page_address(wanted: Address | None) -> Address:
     """Where it was asked for, or else at the usual port if that is free."""
     if wanted is not None:
         return wanted
     with contextlib.suppress(OSError), socket.create_server((LOOPBACK, PORT_USUAL)):
-        return LOOPBACK, PORT_USUAL
-    return LOOPBACK, 0
+        return Address(LOOPBACK, PORT_USUAL)
+    return Address(LOOPBACK, 0)
 
 
 class Page:

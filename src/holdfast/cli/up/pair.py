@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.address import Address
 from holdfast.cli.up.child import Child, start
 from holdfast.mqtt.conventions import ViewNote
 
@@ -57,48 +58,43 @@ class Place(msgspec.Struct, frozen=True):
     tells how it is."""
 
     name: str
-    listen: tuple[str, int]
-    mqtt: tuple[str, int]
-    peer: tuple[str, int]
-    http: tuple[str, int]
+    listen: Address
+    mqtt: Address
+    peer: Address
+    http: Address
 
 
-def places_for(listen: list[tuple[str, int]]) -> list[Place]:
+def places_for(listen: list[Address]) -> list[Place]:
     """Of both brokers: the addresses asked for, and free ports where none is."""
-    wanted = [*listen, *[(LOOPBACK, 0)] * len(NAMES)][: len(NAMES)]
+    wanted = [*listen, *[Address(LOOPBACK, 0)] * len(NAMES)][: len(NAMES)]
     with contextlib.ExitStack() as stack:
         peers = [_free(stack, LOOPBACK) for _ in NAMES]
         tells = [_free(stack, LOOPBACK) for _ in NAMES]
         ports = [port or _free(stack, host)[1] for host, port in wanted]
     return [
-        Place(name, (host, port), (REACHED_AT.get(host, host), port), peer, http)
+        Place(name, Address(host, port), Address(REACHED_AT.get(host, host), port), peer, http)
         for name, (host, _), port, peer, http in zip(NAMES, wanted, ports, peers, tells, strict=True)
     ]
 
 
-def free_address() -> tuple[str, int]:
+def free_address() -> Address:
     with contextlib.ExitStack() as stack:
         return _free(stack, LOOPBACK)
 
 
-def _free(stack: contextlib.ExitStack, host: str) -> tuple[str, int]:
+def _free(stack: contextlib.ExitStack, host: str) -> Address:
     """Ports that are asked for together differ: each is held until all are known."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     probe = stack.enter_context(socket.create_server((host, 0), family=family))
-    return host, int(probe.getsockname()[1])
+    return Address(host, int(probe.getsockname()[1]))
 
 
 def group_text(places: list[Place]) -> str:
     lines = [f'name = "{GROUP}"', f'join_wait = "{JOIN_WAIT}"', f'silence = "{SILENCE}"']
     for place in places:
-        mqtt, peer = show(place.mqtt), show(place.peer)
+        mqtt, peer = str(place.mqtt), str(place.peer)
         lines += ["", "[[member]]", f'name = "{place.name}"', f'mqtt = "{mqtt}"', f'peer = "{peer}"']
     return "\n".join(lines) + "\n"
-
-
-def show(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Pair:
@@ -129,7 +125,7 @@ class Pair:
         return self._group.parent
 
     @property
-    def addresses(self) -> list[tuple[str, int]]:
+    def addresses(self) -> list[Address]:
         return [place.mqtt for place in self.places]
 
     async def start(self) -> None:
@@ -150,9 +146,9 @@ class Pair:
             self._children[place.name] = await start(
                 self._stack, f"broker {place.name}", "holdfast.cli.main", "broker",
                 "--group", str(self._group), "--member", place.name,
-                "--listen", show(place.listen), "--contracts", str(self._contracts),
+                "--listen", str(place.listen), "--contracts", str(self._contracts),
                 "--data", str(self._group.with_name(f"journal-{place.name}")),
-                "--http", show(place.http),
+                "--http", str(place.http),
                 "--security", str(self._security),
             )  # fmt: skip
             self._paused.discard(place.name)
@@ -197,7 +193,7 @@ class Pair:
         return [
             BrokerSeen(
                 place.name,
-                show(place.mqtt),
+                str(place.mqtt),
                 self.pid(place.name) if self._children[place.name].running else None,
                 self._standing(place.name, view),
             )

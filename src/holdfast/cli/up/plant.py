@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.address import Address
 from holdfast.cli.up.story import Moves, moves_of
 from holdfast.client import Client, Outgoing, connect
 from holdfast.contract.file import load_contracts
@@ -43,7 +44,7 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class PlantSpec(msgspec.Struct, frozen=True):
-    addresses: list[tuple[str, int]]
+    addresses: list[Address]
     contracts: str
 
 

@@ -25,12 +25,13 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from holdfast.address import Address
 from holdfast.cli.up.beside import Beside
 from holdfast.cli.up.child import Child, start
 from holdfast.cli.up.folder import swept_folder
 from holdfast.cli.up.keys import keys
 from holdfast.cli.up.page import Page, page_address
-from holdfast.cli.up.pair import Pair, Standing, free_address, group_text, places_for, show
+from holdfast.cli.up.pair import Pair, Standing, free_address, group_text, places_for
 from holdfast.cli.up.plant import PlantNews, PlantSpec
 from holdfast.cli.up.story import Story, failover_words, protected, view_words
 from holdfast.cli.up.table import Rates, conclusion, holds, pair_lines, screen
@@ -67,8 +68,8 @@ class Wish(msgspec.Struct, frozen=True):
     """What is started. With `table` what is seen is a table in this terminal, else a page at `page`."""
 
     contracts: Path
-    listen: list[tuple[str, int]] = []
-    page: tuple[str, int] | None = None
+    listen: list[Address] = []
+    page: Address | None = None
     beside: Path | None = None
     pipeline: bool = True
     table: bool = False
@@ -136,7 +137,7 @@ class Stage:
         group.write_text(group_text(places))
         pair = Pair(stack, places, group, self._wish.contracts, self._draw)
         await pair.start()
-        self._progress("brokers", " and ".join(f"mqtt://{show(place.mqtt)}" for place in places))
+        self._progress("brokers", " and ".join(f"mqtt://{place.mqtt}" for place in places))
         return pair
 
     async def _start_watch(self, stack: contextlib.AsyncExitStack, pair: Pair) -> Child:
@@ -163,15 +164,15 @@ class Stage:
     def _work(self, stack: contextlib.AsyncExitStack, pair: Pair) -> Iterator[Coroutine[None, None, None]]:
         """What runs beside the pair and its plant, and ends with them."""
         yield self._obey(pair)
-        http = show(free_address())
+        http = str(free_address())
         if self._beside is not None:
-            both = ",".join(show(address) for address in pair.addresses)
+            both = ",".join(str(address) for address in pair.addresses)
             yield self._beside.run(both, pair.folder / "data", http)
         if self._page is not None:
             wanted = self._beside.wanted if self._beside is not None else None
             spec = Spec(
                 page_address(self._wish.page),
-                [f"http://{show(place.http)}" for place in pair.places],
+                [f"http://{place.http}" for place in pair.places],
                 f"http://{http}" if self._beside is not None and self._wish.pipeline else None,
                 example=Example(
                     pair.addresses, wanted.map if wanted else None, wanted.follow if wanted else ()
@@ -341,12 +342,12 @@ class Stage:
         return [*lines, f"Here: {HELP}" if self._console.is_terminal else "Ctrl-C ends it all."]
 
     @property
-    def _serving(self) -> tuple[str, int]:
+    def _serving(self) -> Address:
         assert self._pair is not None
         view = self._view
         serving = [(place.host, place.port) for place in view.places[:1]] if view is not None else []
         host, port = [*serving, *self._pair.addresses][0]
-        return host.strip("[]"), port
+        return Address(host.strip("[]"), port)
 
     # -- what is seen --------------------------------------------------------------------------------------
 
@@ -385,7 +386,7 @@ class Stage:
         assert self._pair is not None
         topic = shlex.quote(self._book.contracts[0].topics[0])
         host, port = self._serving
-        both = ",".join(show(address) for address in self._pair.addresses)
+        both = ",".join(str(address) for address in self._pair.addresses)
         lines = [
             "In another terminal:",
             f"  mosquitto_sub -h {host} -p {port} -t {topic} -v",

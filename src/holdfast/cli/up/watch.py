@@ -13,6 +13,7 @@ import time
 
 import msgspec
 
+from holdfast.address import Address
 from holdfast.broker.contracts import ContractIndex
 from holdfast.cli.up.plant import OUTAGE_S_MAX, stream_key
 from holdfast.cli.up.story import Moves, moves_of
@@ -31,7 +32,7 @@ FIRST_SEQUENCE = 1
 
 
 class WatchSpec(msgspec.Struct, frozen=True):
-    addresses: list[tuple[str, int]]
+    addresses: list[Address]
     contracts: str
 
 
