@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run test screenshots install build lint bench lab soak sim cluster fuzz fuzz-build sanitize dist dist-check clean
+.PHONY: run test screenshots install build lint bench lab soak sim cluster mutants fuzz fuzz-build sanitize dist dist-check clean
 
 # Without Java everything but the channels runs, and the page says what is missing.
 run: install .venv/.up
@@ -15,12 +15,14 @@ run: install .venv/.up
 ALONE := tests/benchmarks tests/cli/test_up.py tests/client tests/dashboard/test_browser.py tests/failover \
   $(addprefix tests/lab/test_,flow.py links.py peers.py subscribe.py systems.py twins.py) tests/runtime
 
+SLOWEST := --durations=15 --durations-min=10
+
 test: build tools-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE))
-	@$(BIN)/python -m pytest $(ALONE)
+	@$(BIN)/python -m pytest $(SLOWEST) -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE))
+	@$(BIN)/python -m pytest $(SLOWEST) $(ALONE)
 
 # What docs/dashboard.md shows, from the whole example with Spark: some minutes.
 screenshots: build tools-test
@@ -113,6 +115,10 @@ dist-check: dist
 cluster: build tools-test
 	@HOLDFAST_CLUSTER=all $(BIN)/python -m pytest --timeout=600 tests/pipeline/test_cluster.py \
 	  tests/pipeline/test_cluster_gone.py tests/pipeline/test_sink.py
+
+# Takes every protection of docs/security.md out once, and sees its test fail.
+mutants: build tools-test
+	@$(BIN)/python tests/security/mutants.py
 
 # Fuzzing and tests with the address and undefined-behaviour sanitizers on the compiled modules, in a venv and a
 # build directory of their own.

@@ -41,7 +41,6 @@ class Membership:
         self.group = group
         self._tasks: set[asyncio.Task[None]] = set()
         self._arbiter: Arbiter | None = None
-        server.after_step.append(self._after_step)
 
     async def start(self) -> None:
         if self.group.zookeeper:
@@ -50,6 +49,7 @@ class Membership:
         others = (each.name for each in self.group.members if each.name != self.member.name)
         listening = member_listening(self._certificates, others, self.member.accept_peer)
         await self.server.listen(address.host, address.port, listening)
+        self.server.after_step.append(self._after_step)  # who cannot listen talks to nobody
         self.server.step()
 
     def _after_step(self) -> None:

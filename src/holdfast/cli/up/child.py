@@ -21,6 +21,7 @@ from holdfast.runtime.tether import tethered
 STOP_S_MAX = 10.0
 LINE_BYTES_MAX = 2**24
 ERROR_LINES = 3
+OURS = "holdfast: "  # what stands before a sentence that is meant for people
 # On few processors Spark and a browser would otherwise make brokers late: 30 ms of silence is a failover.
 PATIENT = ("chrt", "--idle", "0") if shutil.which("chrt") else ("nice", "-n", "19")
 URGENT = ("nice", "-n", "-10") if os.geteuid() == 0 else ()  # nobody else may
@@ -86,12 +87,13 @@ class Child:
 
     def failure(self) -> Unavailable:
         self._errors.seek(0)
-        words = self._errors.read().decode(errors="replace").strip().splitlines()[-ERROR_LINES:]
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        words = [line for line in lines if line.startswith(OURS)] or lines[-ERROR_LINES:]
         code = self.process.returncode
         how = (
             f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
         )
-        said = "; ".join(line.removeprefix("holdfast: ") for line in words)
+        said = "; ".join(line.removeprefix(OURS) for line in words)
         return Unavailable(f"the {self.name} {how}" + (f": {said}" if said else ""))
 
     async def stop(self) -> None:
