@@ -21,7 +21,7 @@ test: build tools-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest $(SLOWEST) -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE))
+	@$(BIN)/python -m pytest $(SLOWEST) -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE))
 	@$(BIN)/python -m pytest $(SLOWEST) $(ALONE)
 
 # What docs/dashboard.md shows, from the whole example with Spark: some minutes.

@@ -1,5 +1,6 @@
 """Fixtures for every suite that talks to a broker process."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -8,6 +9,9 @@ import pytest
 from support.brokers import BrokerProcess, StartBroker, running
 
 STDERR_CHARS_MAX = 4000
+
+# Sessions of Spark live for seconds here: a JVM that prepares for days takes twice the processor.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")
