@@ -1,6 +1,7 @@
 """A pipeline process with a stand-in for Spark: what is declared runs, and finds something for everybody.
 
-Arguments: the pipeline file and the port for metrics. The session dies when `die` appears in the data folder.
+Arguments: the pipeline file, the port for metrics, and a file with the token for it. The session dies when
+`die` appears in the data folder.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from holdfast.address import Address
 from holdfast.errors import ConfigError, HoldfastError, Problem
 from holdfast.pipeline import running
 from holdfast.pipeline.declared import Pipeline
@@ -19,6 +21,7 @@ from holdfast.pipeline.results import FOUND, Execution, Results
 from holdfast.pipeline.running import Tallies
 from holdfast.pipeline.subscribers import Subscribers
 from holdfast.runtime.log import log_event
+from holdfast.security.config import read_secret
 
 
 class Standing:
@@ -74,7 +77,11 @@ if __name__ == "__main__":
     running.BACKOFF_NS_MIN = running.LOOK_NS = 10**8
     try:
         process = Process(
-            Path(sys.argv[1]), Standing, metrics=("127.0.0.1", int(sys.argv[2])), tell=log_event
+            Path(sys.argv[1]),
+            Standing,
+            metrics=Address("127.0.0.1", int(sys.argv[2])),
+            metrics_token=read_secret(sys.argv[3]) if len(sys.argv) > 3 else None,
+            tell=log_event,
         )
         asyncio.run(process.run())
     except HoldfastError as error:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -20,7 +21,7 @@ from holdfast.pipeline.declared import Channel, Pipeline, parse_pipeline
 from holdfast.pipeline.running import Runner
 from holdfast.status import PipelineStatus, decode_status
 from pipeline import standing
-from support.brokers import LOOPBACK, BrokerProcess, free_port, wait_until
+from support.brokers import LOOPBACK, BrokerProcess, accepts, free_port, wait_until
 from support.metrics import documented, drawn, told
 
 WAIT_S = 20.0
@@ -36,10 +37,10 @@ def declared(broker_port: int, data: Path, *channels: str) -> str:
 
 
 @contextmanager
-def started(file: Path, metrics_port: int) -> Iterator[subprocess.Popen[bytes]]:
+def started(file: Path, metrics_port: int, *token: str) -> Iterator[subprocess.Popen[bytes]]:
     with (file.parent / "log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, standing.__file__, str(file), str(metrics_port)],
+            [sys.executable, standing.__file__, str(file), str(metrics_port), *token],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -51,8 +52,9 @@ def started(file: Path, metrics_port: int) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def scraped(port: int, path: str = "/metrics") -> str:
-    with urlopen(f"http://{LOOPBACK}:{port}{path}", timeout=10) as answer:
+def scraped(port: int, path: str = "/metrics", token: str = "") -> str:
+    request = Request(f"http://{LOOPBACK}:{port}{path}", headers={"Authorization": f"Bearer {token}"})
+    with urlopen(request, timeout=10) as answer:
         return str(answer.read().decode())
 
 
@@ -127,6 +129,23 @@ def test_channels_change_sessions_die_and_nothing_stops_it_but_the_end(
         assert process.wait(WAIT_S) == 0
     left = {path.name for path in data.iterdir()}
     assert left <= {"pipeline.lock", "results", "results.sqlite"}
+
+
+def test_beyond_loopback_a_pipeline_tells_nobody_without_a_token(tmp_path: Path) -> None:
+    file, token = tmp_path / "pipeline.toml", tmp_path / "token"
+    file.write_text(declared(free_port(), tmp_path / "data"))
+    command = [sys.executable, "-m", "holdfast.cli.main", "pipeline", str(file), "--metrics", "0.0.0.0:0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2
+    assert "say who may ask with --metrics-token FILE" in done.stderr
+    token.write_text("correct-horse-battery")
+    token.chmod(0o600)
+    port = free_port()
+    with started(file, port, str(token)):
+        wait_until(lambda: accepts(port), "the port", WAIT_S)
+        with pytest.raises(HTTPError, match="401"):
+            scraped(port)
+        assert scraped(port, token="correct-horse-battery").startswith("# HELP")
 
 
 def test_a_data_folder_has_one_process(tmp_path: Path) -> None:

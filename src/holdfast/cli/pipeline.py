@@ -36,6 +36,14 @@ def pipeline(
             help="Answer /metrics (Prometheus), /health/live, /health/ready and /status (JSON) there.",
         ),
     ] = None,
+    metrics_token: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What a request must say: Authorization: Bearer and the content of this file. "
+            "Needed for --metrics beyond loopback.",
+        ),
+    ] = None,
     log_format: LogFormat = "text",
     check: Annotated[
         bool, typer.Option("--check", help="Say everything that is wrong with it, and stop.")
@@ -60,6 +68,7 @@ def pipeline(
     from holdfast.pipeline.work import SparkWork
     from holdfast.pipeline.work import check as check_all
     from holdfast.runtime.log import log_event, set_form
+    from holdfast.runtime.watching import read_token
 
     set_form(log_format)
     instead = Instead(
@@ -77,6 +86,8 @@ def pipeline(
     addresses, problems = parse_addresses([metrics] if metrics is not None else [], "--metrics")
     if problems:
         raise ConfigError(COMMAND, problems)
+    path = None if metrics_token is None else str(metrics_token)
+    token = read_token(path, addresses[0].host, COMMAND, "--metrics") if addresses else None
     if check:
         check_all(file, load_pipeline(file, instead), say)
         typer.echo("the pipeline is in order")
@@ -90,6 +101,7 @@ def pipeline(
         ),
         instead=instead,
         metrics=addresses[0] if addresses else None,
+        metrics_token=token,
         tell=tell,
     )
     asyncio.run(process.run())

@@ -39,9 +39,11 @@ class Example:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
             said = msgspec.json.decode(line, type=Said)
-            self._live.news = said.news
-            self._live.board.pipeline_note = said.pipeline
-            self._live.changed()
+            before = (self._live.news, self._live.board.pipeline_note)
+            self._live.subscriber = said.subscriber  # which changes all the time: the next look shows it
+            if before != (said.news, said.pipeline):
+                self._live.news, self._live.board.pipeline_note = said.news, said.pipeline
+                self._live.changed()
 
     async def follow(self, city: City, ground: Ground) -> None:
         """Hears what the map shows, until it is cancelled; if the brokers say no, the map stays as it is."""

@@ -25,7 +25,7 @@ PATH = "/status"
 
 
 class Live:
-    """`news` and `pieces` are what pages show; `watch` to be told of each look."""
+    """`news`, `subscriber` and `pieces` are what pages show; `watch` to be told of each look."""
 
     def __init__(
         self, brokers: Sequence[str], pipeline: str | None, city: City | None, token: str = ""
@@ -33,7 +33,7 @@ class Live:
         self.board = Board(brokers, pipeline, time.time_ns())
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.city = city
-        self.news = ""
+        self.news = self.subscriber = ""
         self._urls = [*brokers, *([pipeline] if pipeline is not None else [])]
         self._watching: set[Callable[[], None]] = set()
         self._picture: Picture | None = None

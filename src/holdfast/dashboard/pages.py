@@ -114,6 +114,8 @@ class Front:
             with section("Contracts", "contracts"):
                 self._table()
                 self._pieces.place("contracts-words")
+                if example is not None:
+                    self._pieces.place("subscriber", "p", "legend")
             with section("Failovers", "failover"):
                 self._pieces.place("timeline")
             if live.picture.pipeline is not None or example is not None:
@@ -170,8 +172,8 @@ class Front:
     def refresh(self) -> None:
         picture = self._live.picture
         self._rows(picture)
-        news = escape(self._live.news)
-        self._pieces.show({**self._live.pieces, "clock": picture.at, "news": news})
+        said = {"news": escape(self._live.news), "subscriber": escape(self._live.subscriber)}
+        self._pieces.show({**self._live.pieces, "clock": picture.at, **said})
 
 
 class ContractPage:

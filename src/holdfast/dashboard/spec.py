@@ -52,10 +52,12 @@ class Asked(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
-    """What the example has to say: of the pair, and of a pipeline that is not there yet or cannot be."""
+    """What the example has to say: of the pair, of a pipeline that is not there yet or cannot be, and of what
+    its subscriber saw, which knows of losses that no broker can."""
 
     news: str = ""
     pipeline: str = ""
+    subscriber: str = ""
 
 
 def need() -> None:

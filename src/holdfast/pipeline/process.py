@@ -73,13 +73,14 @@ class Process:
         *,
         instead: Instead = Instead(),  # noqa: B008 - frozen
         metrics: Address | None = None,
+        metrics_token: bytes | None = None,
         tell: Tell,
     ) -> None:
         """`instead` goes before the file, each time that this is read."""
         self._path = path
         self._instead = instead
         self._make = make
-        self._metrics_at = metrics
+        self._metrics_at, self._metrics_token = metrics, metrics_token
         self._tell = tell
         self._declared = self._load()
         self._stop = asyncio.Event()
@@ -119,7 +120,7 @@ class Process:
             loop.add_signal_handler(number, event.set)
         metrics = Metrics(runner, delivery, results, tallies)
         reporter = Reporter(runner, delivery, results, subscribers, tallies, self._declared.brokers)
-        async with served(metrics, reporter, self._metrics_at) as port:
+        async with served(metrics, reporter, self._metrics_at, self._metrics_token) as port:
             self._tell("pipeline started", {"pid": os.getpid(), **({"metrics": port} if port else {})})
             tasks = [
                 asyncio.create_task(each)

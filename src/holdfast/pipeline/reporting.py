@@ -105,7 +105,9 @@ class Reporter:
 
 
 @asynccontextmanager
-async def served(metrics: Metrics, reporter: Reporter, address: Address | None) -> AsyncIterator[int | None]:
+async def served(
+    metrics: Metrics, reporter: Reporter, address: Address | None, token: bytes | None
+) -> AsyncIterator[int | None]:
     """Answers HTTP at this address, for the length of the block; gives the port."""
     if address is None:
         yield None
@@ -118,6 +120,7 @@ async def served(metrics: Metrics, reporter: Reporter, address: Address | None) 
             "/health/live": lambda: words(HTTPStatus.OK, "it lives"),
             "/health/ready": lambda: readiness(*reporter.readiness()),
         },
+        token,
     )
     listening = await port.listen(*address)
     try:

@@ -33,26 +33,27 @@ def readiness(ready: bool, why: str) -> Answer:
 async def open_http(
     address: Address, reporter: Reporter, token: str | None, certificates: Certificates | None
 ) -> HttpPort:
-    port = HttpPort(asyncio.get_running_loop(), routes(reporter), read_token(token, address[0]))
-    tls = None if certificates is None or on_loopback(address[0]) else certificates.for_watching
+    said = read_token(token, address.host, "holdfast broker", "--http")
+    port = HttpPort(asyncio.get_running_loop(), routes(reporter), said)
+    tls = None if certificates is None or on_loopback(address.host) else certificates.for_watching
     scheme = "http" if tls is None else "https"
     for listening in await port.listen(*address, tls):
         print(f"listening on {scheme}://{listening}", flush=True)
     return port
 
 
-def read_token(path: str | None, host: str) -> bytes | None:
-    """What a scraper must say; None: anybody on this machine may ask."""
+def read_token(path: str | None, host: str, command: str, option: str) -> bytes | None:
+    """What a scraper must say to the port that `option` asks for; None: anybody on this machine may ask."""
     if path is None:
         if not on_loopback(host):
             where = host or "every address"
-            why = f"{where} can be reached from elsewhere: say who may ask with --http-token FILE"
-            raise ConfigError("holdfast broker", [Problem("--http", why)])
+            why = f"{where} can be reached from elsewhere: say who may ask with {option}-token FILE"
+            raise ConfigError(command, [Problem(option, why)])
         return None
-    problems = unreadable("--http-token", path) or exposed("--http-token", path)
+    problems = unreadable(f"{option}-token", path) or exposed(f"{option}-token", path)
     if problems:
-        raise ConfigError("holdfast broker", problems)
+        raise ConfigError(command, problems)
     try:
         return read_secret(path)
     except ValueError as error:
-        raise ConfigError("holdfast broker", [Problem("--http-token", f"{path} {error}")]) from error
+        raise ConfigError(command, [Problem(f"{option}-token", f"{path} {error}")]) from error

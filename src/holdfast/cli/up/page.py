@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.address import Address
 from holdfast.cli.up.child import Child, start_python
@@ -53,10 +54,8 @@ class Page:
             self._child = None
             self._told(f"there is none: {error}")
 
-    async def say(self, *, news: str | None = None, pipeline: str | None = None) -> None:
-        """What there is to say now, also if the page is not there yet."""
-        self._last = Said(
-            self._last.news if news is None else news, self._last.pipeline if pipeline is None else pipeline
-        )
+    async def say(self, **said: str) -> None:
+        """What there is to say now, by the names of Said, also if the page is not there yet."""
+        self._last = replace(self._last, **said)
         if self._child is not None and self._child.running:
             await self._child.tell(msgspec.json.encode(self._last))

@@ -34,12 +34,13 @@ from holdfast.cli.up.page import Page, page_address
 from holdfast.cli.up.pair import Pair, Standing, free_address, group_text, places_for
 from holdfast.cli.up.plant import PlantNews, PlantSpec
 from holdfast.cli.up.story import Story, failover_words, protected, view_words
-from holdfast.cli.up.table import Rates, conclusion, holds, pair_lines, screen
+from holdfast.cli.up.table import Rates, conclusion, holds, pair_lines, screen, seen_words
 from holdfast.cli.up.watch import Snapshot, WatchSpec
 from holdfast.contract.model import ContractBook
 from holdfast.dashboard.spec import Example, Spec
 from holdfast.errors import ConfigError, Problem, Unavailable
 from holdfast.mqtt.conventions import ViewNote
+from holdfast.units import S
 
 JOIN_S_MAX = 20.0
 PIPE_COLUMNS = 100
@@ -96,6 +97,7 @@ class Stage:
         self._live: Live | None = None
         self._pair: Pair | None = None
         self._seen: Snapshot | None = None
+        self._page_due_ns = 0
         self._told_view = ""
         self._told_failovers = 0
         self._began_s = self._started_s = 0.0
@@ -225,6 +227,9 @@ class Stage:
         self._rates.add(snapshot)
         self._story.subscriber(snapshot.moves)
         self._tell()
+        if snapshot.at_ns >= self._page_due_ns:
+            self._page_due_ns = snapshot.at_ns + S
+            self._tell_page(subscriber=seen_words(snapshot))
         return snapshot
 
     def _hear_news(self, line: bytes) -> PlantNews:

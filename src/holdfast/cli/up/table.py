@@ -156,6 +156,15 @@ def conclusion(snapshot: Snapshot, seconds: float, busy: str, failovers: int = 0
     return f"{many}: {messages} messages in {seconds:.1f} s{over}"
 
 
+def seen_words(snapshot: Snapshot) -> str:
+    """For who looks at the brokers: the same from the other end."""
+    messages = sum(row.messages for row in snapshot.rows)
+    lost = sum(row.report.lost for row in snapshot.rows)
+    broken = [row for row in snapshot.rows if not row.report.kept]
+    verdict = "; ".join(_why_broken(row) for row in broken) or "every contract kept"
+    return f"At a subscriber of all topics, since the start: {messages:,} messages, {lost:,} lost; {verdict}."
+
+
 def _why_broken(row: Row) -> str:
     report = row.report
     reasons = []
