@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from holdfast.address import Address
 from holdfast.errors import ConfigError, Unavailable
 from holdfast.journal import Corrupt
 from holdfast.pipeline import source
@@ -139,8 +140,9 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, own: Path, tm
 
 def test_a_feed_that_a_recorder_serves_is_the_same_feed(spark: SparkSession, own: Path) -> None:
     from holdfast.pipeline.feed.flight import serve_feeds
+    from holdfast.pipeline.feed.place import Door
 
-    with serve_feeds("127.0.0.1:0", Layout(own), ["plant", "town"]) as address:
+    with serve_feeds(Door(Address("127.0.0.1", 0)), Layout(own), ["plant", "town"]) as address:
         frame = spark.read.format("holdfast").options(
             data=address, feeds="plant", recordsPerPartition="30000"
         )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.address import parse_address
 from holdfast.cli.log_option import LogFormat
 from holdfast.cli.mqtt_options import Authority, Certificate, Key, Tls
 from holdfast.cli.pipeline_options import Brokers, Data, brokers_tls
 from holdfast.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.feed.place import Door
 
 COMMAND = "holdfast record"
 
@@ -34,10 +38,20 @@ def record(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve the feeds with Arrow Flight, to readers that do not see the files. To anyone who "
-            "reaches that address. Port 0 picks a free one.",
+            help="Serve the feeds with Arrow Flight, to readers that do not see the files. "
+            "Port 0 picks a free one.",
         ),
     ] = None,
+    flight_token: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What a reader must say of itself. Needed for --flight beyond loopback."
+        ),
+    ] = None,
+    flight_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve the feeds in TLS, with this certificate …")
+    ] = None,
+    flight_key: Annotated[Path | None, typer.Option(metavar="FILE", help="… and its key.")] = None,
     log_format: LogFormat = "text",
 ) -> None:
     """Record messages into journals, each stamped message once, whatever crashes.
@@ -66,8 +80,31 @@ def record(
     if not declared.feeds:
         raise ConfigError(str(pipeline), [Problem("feed", "found none; expected one or more [[feed]]")])
 
+    door = None if flight is None else open_door(flight, flight_token, flight_certificate, flight_key)
     from holdfast.pipeline.feed.recorder import record as run
     from holdfast.runtime.log import set_form
 
     set_form(log_format)
-    run(declared, flight)
+    run(declared, door)
+
+
+def open_door(flight: str, token: Path | None, certificate: Path | None, key: Path | None) -> Door:
+    """What --flight and the options beside it stand for."""
+    from holdfast.pipeline.feed.place import Door
+    from holdfast.runtime.watching import read_token
+    from holdfast.security.config import exposed, unreadable
+
+    address = parse_address(flight)
+    if address is None:
+        expected = "expected HOST:PORT, for example 127.0.0.1:8815"
+        raise ConfigError(COMMAND, [Problem("--flight", f"found {flight!r}; {expected}")])
+    said = read_token(None if token is None else str(token), address.host, COMMAND, "--flight")
+    if certificate is None and key is None:
+        return Door(address, said)
+    if certificate is None or key is None:
+        raise ConfigError(COMMAND, [Problem("--flight-key", "a certificate and its key go together")])
+    problems = unreadable("--flight-certificate", str(certificate)) + unreadable("--flight-key", str(key))
+    problems = problems or exposed("--flight-key", str(key))
+    if problems:
+        raise ConfigError(COMMAND, problems)
+    return Door(address, said, (certificate.read_bytes(), key.read_bytes()))

@@ -20,6 +20,7 @@ from holdfast.client.login import NO_LOGIN, Login
 from holdfast.client.tls import ClientTls
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.channels import NAME
+from holdfast.pipeline.feed.place import SERVED_PREFIXES, Served
 from holdfast.pipeline.records import SPARK_SCHEMA
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ RECORDS_PER_PARTITION = 250_000
 RECORDS_PER_TRIGGER = 1_000_000
 RECORDS_MAX = 2**31
 
-READING = ("data", "feeds", "startingOffsets", "recordsPerPartition")
+READING = ("data", "tokenFile", "ca", "feeds", "startingOffsets", "recordsPerPartition")
 READING_BATCH = (*READING, "endingOffsets")
 READING_STREAM = (*READING, "maxRecordsPerTrigger", "consumer")
 PUBLISHING = ("brokers", "username", "passwordFile", "ca", "cert", "key", "name", "qos")
@@ -45,12 +46,21 @@ class Reading(Struct, frozen=True):
     """What the options of a source say. Offsets are a word, or a number for each feed."""
 
     data: str
+    token_file: str
+    authority: str
     feeds: tuple[str, ...]
     starting: str | dict[str, int]
     ending: str | dict[str, int]
     records_per_trigger: int
     records_per_partition: int
     consumer: str
+
+    @property
+    def place(self) -> str | Served:
+        """Where the feeds are."""
+        if not self.data.startswith(SERVED_PREFIXES):
+            return self.data
+        return Served(self.data, self.token_file, self.authority)
 
 
 class Publishing(Struct, frozen=True):
@@ -159,6 +169,8 @@ def read_options(options: Mapping[str, str], schema: StructType, *, streaming: b
         given.problem("schema", f"a feed has a schema of its own: {SPARK_SCHEMA}")
     made = Reading(
         data=given.need("data"),
+        token_file=given.get("tokenFile", ""),
+        authority=given.get("ca", ""),
         feeds=feeds,
         starting=given.offsets("startingOffsets", LATEST if streaming else EARLIEST, feeds),
         ending=given.offsets("endingOffsets", LATEST, feeds),

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from holdfast.errors import Unavailable
-from holdfast.pipeline.feed.place import Readable, open_feed
+from holdfast.pipeline.feed.place import Readable, Served, open_feed
 from holdfast.pipeline.format import EARLIEST, Reading
 from holdfast.pipeline.layout import Layout
 from holdfast.pipeline.records import RECORD, SPARK_SCHEMA
@@ -76,7 +76,7 @@ def frame_of_ranges(
     return map_in_arrow(numbers, read, SPARK_SCHEMA)
 
 
-def read_range(where: str, wanted: Range) -> Iterator[pa.RecordBatch]:
+def read_range(where: str | Served, wanted: Range) -> Iterator[pa.RecordBatch]:
     """The rows of a range, exactly, in batches of BATCH_ROWS or more."""
     with _said(where, wanted):
         expected = wanted.start
@@ -112,7 +112,7 @@ def _rows(feed: str, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 @contextmanager
-def _said(where: str, wanted: Range) -> Iterator[None]:
+def _said(where: str | Served, wanted: Range) -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
@@ -125,7 +125,7 @@ class Feeds:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         _check_there(reading)
-        self.opened: dict[str, Readable] = {name: open_feed(reading.data, name) for name in reading.feeds}
+        self.opened: dict[str, Readable] = {name: open_feed(reading.place, name) for name in reading.feeds}
 
     def at(self, place: str | Mapping[str, int]) -> Offsets:
         if isinstance(place, Mapping):
@@ -176,7 +176,7 @@ class RangesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Piece)
-        return read_range(self.reading.data, partition.read)
+        return read_range(self.reading.place, partition.read)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -227,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Piece)
-        return read_range(self.reading.data, partition.read)
+        return read_range(self.reading.place, partition.read)
 
     def commit(self, end: Offsets) -> None:
         self._mark(self._feeds(), end)

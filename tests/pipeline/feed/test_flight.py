@@ -8,14 +8,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from holdfast.address import Address
+from holdfast.cli.record import open_door
 from holdfast.errors import ConfigError, Unavailable
 from holdfast.journal import Corrupt
 from holdfast.pipeline.feed.errors import Beyond, Gone
 from holdfast.pipeline.feed.flight import serve_feeds
 from holdfast.pipeline.feed.journal import FeedReader, FeedWriter
-from holdfast.pipeline.feed.place import Readable, open_feed
+from holdfast.pipeline.feed.place import Door, Readable, Served, open_feed
 from holdfast.pipeline.layout import Layout
 from pipeline.feed.batches import batch, numbers_of
+from support.certificates import Authority
+
+HERE = Door(Address("127.0.0.1", 0))
+TOKEN = "correct-horse-battery"
 
 
 @pytest.fixture
@@ -30,7 +36,7 @@ def writer(tmp_path: Path) -> Iterator[FeedWriter]:
 
 @pytest.fixture
 def served(tmp_path: Path, writer: FeedWriter) -> Iterator[Readable]:
-    with serve_feeds("127.0.0.1:0", Layout(tmp_path), ["x"]) as address:
+    with serve_feeds(HERE, Layout(tmp_path), ["x"]) as address:
         yield open_feed(address, "x")
 
 
@@ -82,10 +88,63 @@ def test_what_cannot_be_served_is_said(tmp_path: Path, served: Readable) -> None
         port = taken.getsockname()[1]
         with (
             pytest.raises(Unavailable, match="is the port taken"),
-            serve_feeds(f"127.0.0.1:{port}", Layout(tmp_path), ["x"]),
+            serve_feeds(Door(Address("127.0.0.1", port)), Layout(tmp_path), ["x"]),
         ):
             pass
     with pytest.raises(Unavailable, match="feed x at"):
         _ = open_feed(f"grpc://127.0.0.1:{port}", "x").head
-    with pytest.raises(ConfigError, match="expected HOST:PORT"), serve_feeds("here", Layout(tmp_path), []):
-        pass
+
+
+def test_with_a_token_nobody_reads_or_changes_a_feed_without_it(tmp_path: Path, writer: FeedWriter) -> None:
+    token, other = tmp_path / "token", tmp_path / "other"
+    token.write_text(TOKEN + "\n")
+    other.write_text(TOKEN[:-1])
+    with serve_feeds(Door(HERE.address, TOKEN.encode()), Layout(tmp_path), ["x"]) as address:
+        for said in ("", str(other)):
+            stranger = open_feed(Served(address, said), "x")
+            with pytest.raises(Unavailable, match="who says the token"):
+                _ = stranger.head
+            with pytest.raises(Unavailable, match="who says the token"):
+                list(stranger.read(0, 5))
+            with pytest.raises(Unavailable, match="who says the token"):
+                stranger.commit("stranger", 3000)
+        assert writer.consumers.marks() == {}
+        friend = open_feed(Served(address, str(token)), "x")
+        assert numbers_of(list(friend.read(7, 9))) == [7, 8]
+        with pytest.raises(Unavailable, match="no-such-file cannot be read"):
+            open_feed(Served(address, "no-such-file"), "x")
+
+
+def test_in_tls_a_feed_is_read_by_who_knows_the_authority_alone(tmp_path: Path, writer: FeedWriter) -> None:
+    authority, stranger = Authority(tmp_path), Authority(tmp_path, "another-ca")
+    issued = authority.issue("recorder")
+    door = Door(HERE.address, None, (issued.certificate.read_bytes(), issued.key.read_bytes()))
+    with serve_feeds(door, Layout(tmp_path), ["x"]) as address:
+        assert address.startswith("grpc+tls://127.0.0.1:")
+        assert open_feed(Served(address, authority=str(authority.certificate)), "x").head == 3000
+        for served in (
+            Served(address, authority=str(stranger.certificate)),
+            Served(address.replace("grpc+tls", "grpc")),
+        ):
+            with pytest.raises(Unavailable, match="feed x at"):
+                _ = open_feed(served, "x").head
+
+
+def test_what_a_recorder_cannot_serve_by_is_said(tmp_path: Path) -> None:
+    token, key = tmp_path / "token", tmp_path / "key"
+    token.write_text(TOKEN)
+    key.write_text("")
+    for file in (token, key):
+        file.chmod(0o644)
+    for flight, given, words in (
+        ("here", (None, None, None), "expected HOST:PORT"),
+        ("0.0.0.0:0", (None, None, None), "say who may ask with --flight-token FILE"),
+        ("127.0.0.1:0", (token, None, None), "open to everybody"),
+        ("127.0.0.1:0", (None, token, None), "a certificate and its key go together"),
+        ("127.0.0.1:0", (None, tmp_path / "none", key), "none cannot be read"),
+        ("127.0.0.1:0", (None, token, key), "open to everybody"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            open_door(flight, *given)
+    token.chmod(0o600)
+    assert open_door("0.0.0.0:0", token, None, None) == Door(Address("0.0.0.0", 0), TOKEN.encode())

@@ -3,24 +3,29 @@
 Laws:
 - a served feed gives what its files give, with the same errors: Gone, Beyond, Corrupt, Unavailable
 - a range that ends early is an error at the reader, whatever broke on the way
+- with a token, who does not say it is told nothing of any feed, and changes nothing
 - READS_MAX ranges are read at once; who comes later waits, and is told to come again after WAIT_S_MAX
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
 
-from holdfast.errors import ConfigError, HoldfastError, Problem, Unavailable
+from holdfast.address import Address
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.journal import Corrupt
 from holdfast.pipeline.feed.errors import Beyond, Gone
 from holdfast.pipeline.feed.journal import FeedReader
+from holdfast.pipeline.feed.place import Door, Served
 from holdfast.pipeline.layout import Layout
 from holdfast.pipeline.records import RECORD
 
@@ -29,6 +34,7 @@ WAIT_S_MAX = 30.0
 ASK_S_MAX = 30.0
 READ_S_MAX = 600.0
 REQUEST_BYTES_MAX = 10_000
+BEARER = b"Bearer "
 
 # What is told of an error besides its words: enough to raise the same one at the other end.
 FIELDS: dict[type[Unavailable], tuple[str, ...]] = {
@@ -55,11 +61,26 @@ def _decode_error(error: flight.FlightError | pa.ArrowException, where: str) -> 
     return Unavailable(f"{where}: {said[0]}")
 
 
+class _TokenGuard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    def __init__(self, token: bytes) -> None:
+        super().__init__()
+        self._wanted = BEARER + token
+
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[str]]) -> None:
+        said = headers.get("authorization", [])
+        if not any(hmac.compare_digest(each.encode(), self._wanted) for each in said):
+            raise flight.FlightUnauthenticatedError("feeds are for who says the token")
+
+
 class FeedServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves the feeds of these names."""
 
-    def __init__(self, location: str, layout: Layout, names: Sequence[str]) -> None:
-        super().__init__(location)
+    def __init__(self, door: Door, layout: Layout, names: Sequence[str]) -> None:
+        super().__init__(
+            f"{door.scheme}://{door.address}",
+            tls_certificates=None if door.certificate is None else [door.certificate],
+            middleware=None if door.token is None else {"token": _TokenGuard(door.token)},
+        )
         self._layout = layout
         self._names = tuple(names)
         self._reads = threading.BoundedSemaphore(READS_MAX)
@@ -140,29 +161,35 @@ def _answer(feed: FeedReader, kind: str, asked: dict[str, Any]) -> object:
 
 
 @contextlib.contextmanager
-def serve_feeds(address: str, layout: Layout, names: Sequence[str]) -> Iterator[str]:
-    """Serves at `host:port` for the length of a `with` block; gives the address for `open_feed`."""
-    host, colon, port = address.rpartition(":")
-    if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65_535):
-        problem = Problem("--flight", f"found {address!r}; expected HOST:PORT, for example 127.0.0.1:8815")
-        raise ConfigError("holdfast record", [problem])
+def serve_feeds(door: Door, layout: Layout, names: Sequence[str]) -> Iterator[str]:
+    """Serves for the length of a `with` block; gives the address for `open_feed`."""
     try:
-        server = FeedServer(f"grpc://{address}", layout, names)
+        server = FeedServer(door, layout, names)
     except (pa.ArrowException, OSError) as error:
-        raise Unavailable(f"cannot serve feeds on {address}: is the port taken?") from error
+        raise Unavailable(f"cannot serve feeds on {door.address}: is the port taken?") from error
     try:
-        yield f"grpc://{host}:{server.port}"
+        yield f"{door.scheme}://{Address(door.address.host, server.port)}"
     finally:
         server.shutdown()
+
+
+def _read(path: str) -> bytes:
+    """What a recorder is to be shown."""
+    try:
+        return Path(path).read_bytes().strip()
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be read: {error.strerror}") from error
 
 
 class ServedFeed:
     """A feed that a recorder serves; the same as FeedReader to its user."""
 
-    def __init__(self, location: str, name: str) -> None:
-        self.location = location
+    def __init__(self, served: Served, name: str) -> None:
+        self.location = served.location
         self.name = name
-        self._client = flight.connect(location)
+        self._headers = [(b"authorization", BEARER + _read(served.token_file))] if served.token_file else []
+        authority = _read(served.authority) if served.authority else None
+        self._client = flight.connect(served.location, tls_root_certs=authority)
 
     @property
     def head(self) -> int:
@@ -183,7 +210,7 @@ class ServedFeed:
         ticket = flight.Ticket(json.dumps({"feed": self.name, "start": start, "end": end}).encode())
         at = start
         try:
-            for chunk in self._client.do_get(ticket, flight.FlightCallOptions(timeout=READ_S_MAX)):
+            for chunk in self._client.do_get(ticket, self._options(READ_S_MAX)):
                 at += chunk.data.num_rows
                 yield chunk.data
         except (flight.FlightError, pa.ArrowException) as error:
@@ -191,15 +218,17 @@ class ServedFeed:
         if at != end:
             raise Unavailable(f"{self._where}: the range [{start}, {end}) ended at {at}")
 
+    def _options(self, seconds: float) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
+
     @property
     def _where(self) -> str:
         return f"feed {self.name} at {self.location}"
 
     def _ask(self, kind: str, **asked: object) -> Any:
         body = json.dumps({"feed": self.name, **asked}).encode()
-        options = flight.FlightCallOptions(timeout=ASK_S_MAX)
         try:
-            (answer,) = self._client.do_action(flight.Action(kind, body), options)
+            (answer,) = self._client.do_action(flight.Action(kind, body), self._options(ASK_S_MAX))
         except (flight.FlightError, pa.ArrowException) as error:
             raise _decode_error(error, self._where) from error
         return json.loads(answer.body.to_pybytes())
