@@ -23,15 +23,24 @@ def dashboard(
         ),
     ],
     pipeline: Annotated[
-        str | None, typer.Option(metavar="URL", help="The HTTP port of the pipeline, as its --http says.")
+        str | None, typer.Option(metavar="URL", help="The HTTP port of the pipeline, as its --metrics says.")
     ] = None,
     token: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="What their HTTP ports want to hear, as their --http-token says."),
     ] = None,
+    authority: Annotated[
+        Path | None,
+        typer.Option("--ca", metavar="FILE", help="Who signs the certificates of those that are https://."),
+    ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the page is; port 0 picks a free one.")
     ] = "127.0.0.1:8080",
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--cert", metavar="FILE", help="Show the page in TLS, by this certificate …"),
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="… and its key.")] = None,
     name: Annotated[
         list[str] | None,
         typer.Option(metavar="HOST", help="A host name by which browsers call the page; can be repeated."),
@@ -62,9 +71,28 @@ def dashboard(
     need()
     from holdfast.dashboard.serve import run
 
+    shown, its_key = (str(each or "") for each in (certificate, key))
+    if shown or its_key:
+        _check_chain(shown, its_key)
     names = tuple(each.lower() for each in name or ())
     said = read(token).strip() if token is not None else ""
-    run(Spec(at[0], list(dict.fromkeys(brokers)), pipeline, names, said))
+    urls = list(dict.fromkeys(brokers))
+    run(Spec(at[0], urls, pipeline, names, said, str(authority or ""), shown, its_key))
+
+
+def _check_chain(certificate: str, key: str) -> None:
+    """Said before anything listens."""
+    import ssl
+
+    from holdfast.runtime.tls import load_chain
+    from holdfast.security.config import exposed, unreadable
+
+    if not certificate or not key:
+        raise ConfigError(COMMAND, [Problem("--key", "a certificate and its key go together")])
+    problems = unreadable("--cert", certificate) + unreadable("--key", key) or exposed("--key", key)
+    if problems:
+        raise ConfigError(COMMAND, problems)
+    load_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key, COMMAND, ("--cert", "--key"))
 
 
 def _url_problem(url: str) -> str:

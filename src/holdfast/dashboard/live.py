@@ -8,6 +8,7 @@ Laws:
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Sequence
 
@@ -28,10 +29,17 @@ class Live:
     """`news`, `subscriber` and `pieces` are what pages show; `watch` to be told of each look."""
 
     def __init__(
-        self, brokers: Sequence[str], pipeline: str | None, city: City | None, token: str = ""
+        self,
+        brokers: Sequence[str],
+        pipeline: str | None,
+        city: City | None,
+        token: str = "",
+        trusted: ssl.SSLContext | None = None,
     ) -> None:
+        """`token` is said to brokers and pipeline, and `trusted` knows who signs their certificates."""
         self.board = Board(brokers, pipeline, time.time_ns())
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._verify = True if trusted is None else trusted
         self.city = city
         self.news = self.subscriber = ""
         self._urls = [*brokers, *([pipeline] if pipeline is not None else [])]
@@ -70,7 +78,9 @@ class Live:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        async with httpx.AsyncClient(timeout=ANSWER_S_MAX, headers=self._headers, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            timeout=ANSWER_S_MAX, headers=self._headers, trust_env=False, verify=self._verify
+        ) as client:
             loop = asyncio.get_running_loop()
             next_s = loop.time()
             while True:

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from nicegui import ui
 
 from holdfast.address import Address
+from holdfast.client.tls import ClientTls
 from holdfast.dashboard import pages
 from holdfast.dashboard.city import City
 from holdfast.dashboard.example import Example
@@ -27,6 +28,8 @@ from holdfast.dashboard.guard import Guard
 from holdfast.dashboard.live import Live
 from holdfast.dashboard.spec import Spec
 from holdfast.errors import HoldfastError, Unavailable
+
+COMMAND = "holdfast dashboard"
 
 
 def listener(host: str, port: int) -> socket.socket:
@@ -40,9 +43,9 @@ def listener(host: str, port: int) -> socket.socket:
         raise Unavailable(f"{words}.") from error
 
 
-def address(listening: socket.socket) -> str:
+def address(listening: socket.socket, spec: Spec) -> str:
     host, port = listening.getsockname()[:2]
-    return f"http://{Address(host, port)}"
+    return f"{'https' if spec.certificate else 'http'}://{Address(host, port)}"
 
 
 class _Server(uvicorn.Server):
@@ -61,11 +64,21 @@ async def serve(spec: Spec) -> None:
     listening = listener(*spec.listen)
     ground = spec.example.ground if spec.example is not None else None
     city = City(ground) if ground is not None else None
-    live = Live(spec.brokers, spec.pipeline, city, spec.token)
+    trusted = None
+    if spec.authority:
+        trusted = ClientTls(authority=spec.authority).context(COMMAND, ("--ca", "", ""))
+    live = Live(spec.brokers, spec.pipeline, city, spec.token, trusted)
     example = Example(spec.example, live) if spec.example is not None else None
     pages.define(live, example)
     server = _Server(
-        uvicorn.Config(_application(spec), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+        uvicorn.Config(
+            _application(spec),
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=1,
+            ssl_certfile=spec.certificate or None,
+            ssl_keyfile=spec.key or None,
+        )
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
@@ -78,7 +91,7 @@ async def serve(spec: Spec) -> None:
                 others.append(group.create_task(example.follow(city, ground)))
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
-        print(f"dashboard at {address(listening)}", flush=True)
+        print(f"dashboard at {address(listening, spec)}", flush=True)
         await serving
         for task in others:
             task.cancel()

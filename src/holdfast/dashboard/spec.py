@@ -34,14 +34,18 @@ class Example(Struct, frozen=True):
 
 
 class Spec(Struct, frozen=True):
-    """`brokers` and `pipeline` are addresses of HTTP ports, `token` is what they want to hear; `names` are
-    those by which the page may be called."""
+    """`brokers` and `pipeline` are addresses of HTTP ports, `token` is what they want to hear, `authority` is
+    who signs their certificates. `names` are those by which the page may be called; with a `certificate` and
+    its `key` it is in TLS."""
 
     listen: Address
     brokers: list[str]
     pipeline: str | None = None
     names: tuple[str, ...] = ()
     token: str = ""
+    authority: str = ""
+    certificate: str = ""
+    key: str = ""
     example: Example | None = None
 
 
