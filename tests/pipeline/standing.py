@@ -21,6 +21,7 @@ from holdfast.pipeline.results import FOUND, Execution, Results
 from holdfast.pipeline.running import Tallies
 from holdfast.pipeline.subscribers import Subscribers
 from holdfast.runtime.log import log_event
+from holdfast.runtime.watching import HttpDoor
 from holdfast.security.config import read_secret
 
 
@@ -79,8 +80,10 @@ if __name__ == "__main__":
         process = Process(
             Path(sys.argv[1]),
             Standing,
-            metrics=Address("127.0.0.1", int(sys.argv[2])),
-            metrics_token=read_secret(sys.argv[3]) if len(sys.argv) > 3 else None,
+            metrics=HttpDoor(
+                Address("127.0.0.1", int(sys.argv[2])),
+                read_secret(sys.argv[3]) if len(sys.argv) > 3 else None,
+            ),
             tell=log_event,
         )
         asyncio.run(process.run())

@@ -138,6 +138,10 @@ def test_beyond_loopback_a_pipeline_tells_nobody_without_a_token(tmp_path: Path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 2
     assert "say who may ask with --metrics-token FILE" in done.stderr
+    command = [*command[:-1], f"{LOOPBACK}:0", "--metrics-key", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2
+    assert "a certificate and its key go together: --metrics-certificate" in done.stderr
     token.write_text("correct-horse-battery")
     token.chmod(0o600)
     port = free_port()

@@ -140,9 +140,9 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, own: Path, tm
 
 def test_a_feed_that_a_recorder_serves_is_the_same_feed(spark: SparkSession, own: Path) -> None:
     from holdfast.pipeline.feed.flight import serve_feeds
-    from holdfast.pipeline.feed.place import Door
+    from holdfast.pipeline.feed.place import FeedDoor
 
-    with serve_feeds(Door(Address("127.0.0.1", 0)), Layout(own), ["plant", "town"]) as address:
+    with serve_feeds(FeedDoor(Address("127.0.0.1", 0)), Layout(own), ["plant", "town"]) as address:
         frame = spark.read.format("holdfast").options(
             data=address, feeds="plant", recordsPerPartition="30000"
         )

@@ -70,29 +70,14 @@ def dashboard(
         raise ConfigError(COMMAND, problems)
     need()
     from holdfast.dashboard.serve import run
+    from holdfast.runtime.tls import own_context
 
+    own_context(certificate, key, COMMAND, ("--cert", "--key"))  # said before anything listens
     shown, its_key = (str(each or "") for each in (certificate, key))
-    if shown or its_key:
-        _check_chain(shown, its_key)
     names = tuple(each.lower() for each in name or ())
     said = read(token).strip() if token is not None else ""
     urls = list(dict.fromkeys(brokers))
     run(Spec(at[0], urls, pipeline, names, said, str(authority or ""), shown, its_key))
-
-
-def _check_chain(certificate: str, key: str) -> None:
-    """Said before anything listens."""
-    import ssl
-
-    from holdfast.runtime.tls import load_chain
-    from holdfast.security.config import exposed, unreadable
-
-    if not certificate or not key:
-        raise ConfigError(COMMAND, [Problem("--key", "a certificate and its key go together")])
-    problems = unreadable("--cert", certificate) + unreadable("--key", key) or exposed("--key", key)
-    if problems:
-        raise ConfigError(COMMAND, problems)
-    load_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key, COMMAND, ("--cert", "--key"))
 
 
 def _url_problem(url: str) -> str:

@@ -44,6 +44,10 @@ def pipeline(
             "Needed for --metrics beyond loopback.",
         ),
     ] = None,
+    metrics_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answer there in TLS, with this certificate …")
+    ] = None,
+    metrics_key: Annotated[Path | None, typer.Option(metavar="FILE", help="… and its key.")] = None,
     log_format: LogFormat = "text",
     check: Annotated[
         bool, typer.Option("--check", help="Say everything that is wrong with it, and stop.")
@@ -68,7 +72,8 @@ def pipeline(
     from holdfast.pipeline.work import SparkWork
     from holdfast.pipeline.work import check as check_all
     from holdfast.runtime.log import log_event, set_form
-    from holdfast.runtime.watching import read_token
+    from holdfast.runtime.tls import own_context
+    from holdfast.runtime.watching import HttpDoor, read_token
 
     set_form(log_format)
     instead = Instead(
@@ -86,8 +91,12 @@ def pipeline(
     addresses, problems = parse_addresses([metrics] if metrics is not None else [], "--metrics")
     if problems:
         raise ConfigError(COMMAND, problems)
-    path = None if metrics_token is None else str(metrics_token)
-    token = read_token(path, addresses[0].host, COMMAND, "--metrics") if addresses else None
+    door = None
+    if addresses:
+        path = None if metrics_token is None else str(metrics_token)
+        token = read_token(path, addresses[0].host, COMMAND, "--metrics")
+        names = ("--metrics-certificate", "--metrics-key")
+        door = HttpDoor(addresses[0], token, own_context(metrics_certificate, metrics_key, COMMAND, names))
     if check:
         check_all(file, load_pipeline(file, instead), say)
         typer.echo("the pipeline is in order")
@@ -100,8 +109,7 @@ def pipeline(
             file, declared, results, subscribers, tallies, say
         ),
         instead=instead,
-        metrics=addresses[0] if addresses else None,
-        metrics_token=token,
+        metrics=door,
         tell=tell,
     )
     asyncio.run(process.run())

@@ -14,7 +14,7 @@ from holdfast.cli.pipeline_options import Brokers, Data, brokers_tls
 from holdfast.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.feed.place import Door
+    from holdfast.pipeline.feed.place import FeedDoor
 
 COMMAND = "holdfast record"
 
@@ -88,23 +88,18 @@ def record(
     run(declared, door)
 
 
-def open_door(flight: str, token: Path | None, certificate: Path | None, key: Path | None) -> Door:
+def open_door(flight: str, token: Path | None, certificate: Path | None, key: Path | None) -> FeedDoor:
     """What --flight and the options beside it stand for."""
-    from holdfast.pipeline.feed.place import Door
+    from holdfast.pipeline.feed.place import FeedDoor
+    from holdfast.runtime.tls import own_context
     from holdfast.runtime.watching import read_token
-    from holdfast.security.config import exposed, unreadable
 
     address = parse_address(flight)
     if address is None:
         expected = "expected HOST:PORT, for example 127.0.0.1:8815"
         raise ConfigError(COMMAND, [Problem("--flight", f"found {flight!r}; {expected}")])
     said = read_token(None if token is None else str(token), address.host, COMMAND, "--flight")
-    if certificate is None and key is None:
-        return Door(address, said)
+    own_context(certificate, key, COMMAND, ("--flight-certificate", "--flight-key"))  # whether it is one
     if certificate is None or key is None:
-        raise ConfigError(COMMAND, [Problem("--flight-key", "a certificate and its key go together")])
-    problems = unreadable("--flight-certificate", str(certificate)) + unreadable("--flight-key", str(key))
-    problems = problems or exposed("--flight-key", str(key))
-    if problems:
-        raise ConfigError(COMMAND, problems)
-    return Door(address, said, (certificate.read_bytes(), key.read_bytes()))
+        return FeedDoor(address, said)
+    return FeedDoor(address, said, (certificate.read_bytes(), key.read_bytes()))

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.address import Address
 from holdfast.errors import ConfigError, HoldfastError, Unavailable
 from holdfast.mqtt.channels import Offered
 from holdfast.pipeline.declared import Channel, Instead, Pipeline, load_pipeline
@@ -33,6 +32,7 @@ from holdfast.pipeline.reporting import Reporter, served
 from holdfast.pipeline.results import Results
 from holdfast.pipeline.running import Runner, Tallies, Tell, Work
 from holdfast.pipeline.subscribers import Subscribers
+from holdfast.runtime.watching import HttpDoor
 
 LOOK_S = 1.0  # how often the files are looked at
 EXPIRE_S = 30.0
@@ -72,15 +72,14 @@ class Process:
         make: Make,
         *,
         instead: Instead = Instead(),  # noqa: B008 - frozen
-        metrics: Address | None = None,
-        metrics_token: bytes | None = None,
+        metrics: HttpDoor | None = None,
         tell: Tell,
     ) -> None:
         """`instead` goes before the file, each time that this is read."""
         self._path = path
         self._instead = instead
         self._make = make
-        self._metrics_at, self._metrics_token = metrics, metrics_token
+        self._metrics_at = metrics
         self._tell = tell
         self._declared = self._load()
         self._stop = asyncio.Event()
@@ -120,7 +119,7 @@ class Process:
             loop.add_signal_handler(number, event.set)
         metrics = Metrics(runner, delivery, results, tallies)
         reporter = Reporter(runner, delivery, results, subscribers, tallies, self._declared.brokers)
-        async with served(metrics, reporter, self._metrics_at, self._metrics_token) as port:
+        async with served(metrics, reporter, self._metrics_at) as port:
             self._tell("pipeline started", {"pid": os.getpid(), **({"metrics": port} if port else {})})
             tasks = [
                 asyncio.create_task(each)

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
-from holdfast.address import Address
 from holdfast.broker.system_topics import VERSION
 from holdfast.pipeline.declared import Channel
 from holdfast.pipeline.delivery import Delivery
@@ -21,7 +20,7 @@ from holdfast.pipeline.results import Results
 from holdfast.pipeline.running import Runner, Tallies
 from holdfast.pipeline.subscribers import Subscribers
 from holdfast.runtime.http import JSON, Answer, HttpPort, words
-from holdfast.runtime.watching import readiness
+from holdfast.runtime.watching import HttpDoor, readiness
 from holdfast.status import ChannelStatus, DatasetStatus, PipelineStatus, encode_status
 
 
@@ -105,11 +104,9 @@ class Reporter:
 
 
 @asynccontextmanager
-async def served(
-    metrics: Metrics, reporter: Reporter, address: Address | None, token: bytes | None
-) -> AsyncIterator[int | None]:
-    """Answers HTTP at this address, for the length of the block; gives the port."""
-    if address is None:
+async def served(metrics: Metrics, reporter: Reporter, door: HttpDoor | None) -> AsyncIterator[int | None]:
+    """Answers HTTP there, for the length of the block; gives the port."""
+    if door is None:
         yield None
         return
     port = HttpPort(
@@ -120,9 +117,9 @@ async def served(
             "/health/live": lambda: words(HTTPStatus.OK, "it lives"),
             "/health/ready": lambda: readiness(*reporter.readiness()),
         },
-        token,
+        door.token,
     )
-    listening = await port.listen(*address)
+    listening = await port.listen(*door.address, door.tls)
     try:
         yield listening[0][1]
     finally:

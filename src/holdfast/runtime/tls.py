@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from pathlib import Path
 
 from msgspec import Struct
 
 from holdfast.broker.link import Inbox
 from holdfast.errors import ConfigError, Problem
 from holdfast.runtime.layers import Layers
-from holdfast.security.config import Security, Tls
+from holdfast.security.config import Security, Tls, exposed, unreadable
 
 READ_BYTES = 32_768
 VERIFY = {"no": ssl.CERT_NONE, "ask": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
@@ -85,6 +86,24 @@ def server_context(tls: Tls, source: str, verify: ssl.VerifyMode) -> ssl.SSLCont
     _load_own(context, tls, source)
     if tls.authority:
         _load_authority(context, tls.authority, source)
+    return context
+
+
+def own_context(
+    certificate: Path | None, key: Path | None, source: str, names: tuple[str, str]
+) -> ssl.SSLContext | None:
+    """For a port that shows a certificate and asks for none; `names` are the options that say which."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise ConfigError(source, [Problem(names[1], f"a certificate and its key go together: {names[0]}")])
+    problems = unreadable(names[0], str(certificate)) + unreadable(names[1], str(key))
+    problems = problems or exposed(names[1], str(key))
+    if problems:
+        raise ConfigError(source, problems)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    restrict(context)
+    load_chain(context, str(certificate), str(key), source, names)
     return context
 
 

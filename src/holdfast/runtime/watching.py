@@ -6,7 +6,10 @@ Law: beyond loopback it answers nobody without a token, and in TLS if the broker
 from __future__ import annotations
 
 import asyncio
+import ssl
 from http import HTTPStatus
+
+from msgspec import Struct
 
 from holdfast.address import Address
 from holdfast.errors import ConfigError, Problem
@@ -40,6 +43,14 @@ async def open_http(
     for listening in await port.listen(*address, tls):
         print(f"listening on {scheme}://{listening}", flush=True)
     return port
+
+
+class HttpDoor(Struct, frozen=True):
+    """Where HTTP is answered, to whom, and with which certificate, if in TLS."""
+
+    address: Address
+    token: bytes | None = None
+    tls: ssl.SSLContext | None = None
 
 
 def read_token(path: str | None, host: str, command: str, option: str) -> bytes | None:

@@ -15,12 +15,12 @@ from holdfast.journal import Corrupt
 from holdfast.pipeline.feed.errors import Beyond, Gone
 from holdfast.pipeline.feed.flight import serve_feeds
 from holdfast.pipeline.feed.journal import FeedReader, FeedWriter
-from holdfast.pipeline.feed.place import Door, Readable, Served, open_feed
+from holdfast.pipeline.feed.place import FeedDoor, Readable, Served, open_feed
 from holdfast.pipeline.layout import Layout
 from pipeline.feed.batches import batch, numbers_of
 from support.certificates import Authority
 
-HERE = Door(Address("127.0.0.1", 0))
+HERE = FeedDoor(Address("127.0.0.1", 0))
 TOKEN = "correct-horse-battery"
 
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_served_is_said(tmp_path: Path, served: Readable) -> None
         port = taken.getsockname()[1]
         with (
             pytest.raises(Unavailable, match="is the port taken"),
-            serve_feeds(Door(Address("127.0.0.1", port)), Layout(tmp_path), ["x"]),
+            serve_feeds(FeedDoor(Address("127.0.0.1", port)), Layout(tmp_path), ["x"]),
         ):
             pass
     with pytest.raises(Unavailable, match="feed x at"):
@@ -99,7 +99,7 @@ def test_with_a_token_nobody_reads_or_changes_a_feed_without_it(tmp_path: Path, 
     token, other = tmp_path / "token", tmp_path / "other"
     token.write_text(TOKEN + "\n")
     other.write_text(TOKEN[:-1])
-    with serve_feeds(Door(HERE.address, TOKEN.encode()), Layout(tmp_path), ["x"]) as address:
+    with serve_feeds(FeedDoor(HERE.address, TOKEN.encode()), Layout(tmp_path), ["x"]) as address:
         for said in ("", str(other)):
             stranger = open_feed(Served(address, said), "x")
             with pytest.raises(Unavailable, match="who says the token"):
@@ -118,7 +118,7 @@ def test_with_a_token_nobody_reads_or_changes_a_feed_without_it(tmp_path: Path, 
 def test_in_tls_a_feed_is_read_by_who_knows_the_authority_alone(tmp_path: Path, writer: FeedWriter) -> None:
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "another-ca")
     issued = authority.issue("recorder")
-    door = Door(HERE.address, None, (issued.certificate.read_bytes(), issued.key.read_bytes()))
+    door = FeedDoor(HERE.address, None, (issued.certificate.read_bytes(), issued.key.read_bytes()))
     with serve_feeds(door, Layout(tmp_path), ["x"]) as address:
         assert address.startswith("grpc+tls://127.0.0.1:")
         assert open_feed(Served(address, authority=str(authority.certificate)), "x").head == 3000
@@ -147,4 +147,4 @@ def test_what_a_recorder_cannot_serve_by_is_said(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=words):
             open_door(flight, *given)
     token.chmod(0o600)
-    assert open_door("0.0.0.0:0", token, None, None) == Door(Address("0.0.0.0", 0), TOKEN.encode())
+    assert open_door("0.0.0.0:0", token, None, None) == FeedDoor(Address("0.0.0.0", 0), TOKEN.encode())

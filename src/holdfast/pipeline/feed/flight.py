@@ -25,7 +25,7 @@ from holdfast.errors import HoldfastError, Unavailable
 from holdfast.journal import Corrupt
 from holdfast.pipeline.feed.errors import Beyond, Gone
 from holdfast.pipeline.feed.journal import FeedReader
-from holdfast.pipeline.feed.place import Door, Served
+from holdfast.pipeline.feed.place import FeedDoor, Served
 from holdfast.pipeline.layout import Layout
 from holdfast.pipeline.records import RECORD
 
@@ -75,7 +75,7 @@ class _TokenGuard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 class FeedServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves the feeds of these names."""
 
-    def __init__(self, door: Door, layout: Layout, names: Sequence[str]) -> None:
+    def __init__(self, door: FeedDoor, layout: Layout, names: Sequence[str]) -> None:
         super().__init__(
             f"{door.scheme}://{door.address}",
             tls_certificates=None if door.certificate is None else [door.certificate],
@@ -161,7 +161,7 @@ def _answer(feed: FeedReader, kind: str, asked: dict[str, Any]) -> object:
 
 
 @contextlib.contextmanager
-def serve_feeds(door: Door, layout: Layout, names: Sequence[str]) -> Iterator[str]:
+def serve_feeds(door: FeedDoor, layout: Layout, names: Sequence[str]) -> Iterator[str]:
     """Serves for the length of a `with` block; gives the address for `open_feed`."""
     try:
         server = FeedServer(door, layout, names)

@@ -29,7 +29,7 @@ class Served(Struct, frozen=True):
         return self.location
 
 
-class Door(Struct, frozen=True):
+class FeedDoor(Struct, frozen=True):
     """Where feeds are served, what a reader must say, and the certificate with its key that TLS shows."""
 
     address: Address

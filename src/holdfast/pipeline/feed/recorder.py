@@ -16,13 +16,13 @@ import uvloop
 
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.pipeline.declared import Feed, Pipeline
-from holdfast.pipeline.feed.place import Door
+from holdfast.pipeline.feed.place import FeedDoor
 from holdfast.pipeline.feed.recording import Recording
 from holdfast.pipeline.layout import Layout
 from holdfast.runtime.log import log_event
 
 
-def record(pipeline: Pipeline, flight: Door | None = None) -> None:
+def record(pipeline: Pipeline, flight: FeedDoor | None = None) -> None:
     """Until a signal ends it, or no feed is left that can be recorded; `flight` is how they are served."""
     layout = Layout(pipeline.data)
     with contextlib.ExitStack() as stack:
