@@ -45,7 +45,8 @@ def run_in(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 def compile_in(folder: Path) -> None:
     shutil.copytree(ROOT / "build", folder / "build")
-    shutil.copy2(ROOT / "setup.py", folder)
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copy2(ROOT / name, folder)
     done = run_in(folder, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel", "2")
     if done.returncode:
         raise SystemExit(f"the mutant does not compile:\n{done.stderr[-2000:]}")

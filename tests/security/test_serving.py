@@ -180,7 +180,7 @@ def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (offered / "entry_points.txt").write_text(
         "[holdfast.authentication]\nours = our_hooks:authenticate\nslow = our_hooks:slow\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     return tmp_path
 
 

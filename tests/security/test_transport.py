@@ -198,6 +198,7 @@ def test_junk_on_every_port_changes_nothing(broker: Secured, authority: Authorit
                 except ConnectionResetError:
                     pass
     assert broker.alive
+    broker.await_log("event=refused", "TLS: ")
     port = broker.ports["mqtts"]
     assert mosquitto("mosquitto_pub", port, authority, "-t", "x", "-m", "x").returncode == 0
 
