@@ -654,6 +654,19 @@ def test_a_primary_that_slept_learns_who_serves_before_it_hears_its_clients() ->
     assert group.members["b"].view.primary == "b"
 
 
+def test_a_primary_that_slept_waits_for_its_heir_and_does_not_spin() -> None:
+    group = Group()
+    group.client("c", keep_alive=1)
+    group.cut.add(frozenset("ab"))
+    group.stalled.add("a")
+    group.pass_time(5_000 * MS)  # timers of clients are overdue
+    member = group.members["a"]
+    member.turn(group.now_ns, group.wall_ns)
+    assert member.doubt is not None
+    assert member.next_ns is not None
+    assert member.next_ns > group.now_ns
+
+
 def test_who_has_the_copies_is_the_first_heir() -> None:
     group = Group(4)
     group.pass_time(50 * MS)

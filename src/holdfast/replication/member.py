@@ -238,7 +238,7 @@ class Member:
 
     @property
     def next_ns(self) -> int | None:
-        next_ns = self.broker.next_ns
+        next_ns = None if self.doubt is not None else self.broker.next_ns  # which does nothing meanwhile
         return self._due_ns if next_ns is None else min(next_ns, self._due_ns)
 
     def _next_work_ns(self) -> int:
