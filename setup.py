@@ -6,7 +6,7 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-FLAGS = ["-O3", "-fno-plt", "-Wno-unused-function", "-Wno-unreachable-code"]
+FLAGS = ["-O3", "-fno-plt", "-Wno-unused-function", "-Wno-unreachable-code", "-Wno-maybe-uninitialized"]
 if os.environ.get("HOLDFAST_SANITIZE"):
     CHECKS = "address,fuzzer-no-link,bounds,null,shift,signed-integer-overflow,vla-bound"
     FLAGS += ["-g", "-O1", "-fno-omit-frame-pointer", f"-fsanitize={CHECKS}", "-fno-sanitize-recover=all"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from importlib import metadata, util
 from pathlib import Path
 
-from holdfast.lab.ahead import go_ahead
+from holdfast.runtime.ahead import go_ahead
 
 from .contracts import Contracts
 from .wires import Mqtt, Nats, Wire

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from holdfast.contract.file import load_contracts
-from holdfast.lab.ahead import go_ahead
 from holdfast.lab.group import Group, Settings, running_group
+from holdfast.runtime.ahead import go_ahead
 
 from .contracts import FRAME
 from .measure import Aside, alone, aside, spread

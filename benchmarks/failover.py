@@ -15,12 +15,12 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.contract.file import load_contracts
-from holdfast.lab.ahead import go_ahead
 from holdfast.lab.cpu import place
 from holdfast.lab.failover import sleep_until_after_message
 from holdfast.lab.group import Group, Settings, ask_view, running_group
 from holdfast.lab.steady import Failover, Steady, judge, watching
 from holdfast.mqtt.conventions import ViewNote
+from holdfast.runtime.ahead import go_ahead
 
 from .contracts import FRAME
 from .measure import alone

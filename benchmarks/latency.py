@@ -15,7 +15,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
-from holdfast.lab.ahead import NICENESS, SLICE_NS, go_ahead
+from holdfast.runtime.ahead import NICENESS, SLICE_NS, go_ahead
 
 from .brokers import Broker, field_of
 from .contracts import Contracts, plant

@@ -23,7 +23,7 @@ import uvloop
 from holdfast import Client, Outgoing, connect
 from holdfast.contract.model import Contract
 from holdfast.endpoint import Event, Redirected
-from holdfast.lab.ahead import go_ahead
+from holdfast.runtime.ahead import go_ahead
 
 from .measure import Cue
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from holdfast.lab.ahead import go_ahead
 from holdfast.mqtt.channels import Offered, channel_topic
 from holdfast.mqtt.codec import decode, split
 from holdfast.mqtt.conventions import find_stamp
@@ -28,6 +27,7 @@ from holdfast.pipeline.delivery import Delivery
 from holdfast.pipeline.layout import Layout
 from holdfast.pipeline.results import FOUND, Execution, Results
 from holdfast.pipeline.subscribers import Subscribers
+from holdfast.runtime.ahead import go_ahead
 
 from .brokers import running
 from .contracts import plant

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.lab.ahead import go_ahead
 from holdfast.lab.model import Priority
 from holdfast.lab.store import CpuSample
+from holdfast.runtime.ahead import go_ahead
 
 REALTIME_PRIORITY = 10
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import Unavailable
-from holdfast.lab.ahead import go_ahead
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY, ViewNote, find_view
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties
+from holdfast.runtime.ahead import go_ahead
 from holdfast.runtime.tether import tethered
 
 LOOPBACK = "127.0.0.1"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -16,15 +14,13 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from typing import IO
 
 from holdfast.errors import Unavailable
+from holdfast.runtime.ahead import go_ahead, stand_back
 from holdfast.runtime.tether import tethered
 
 STOP_S_MAX = 10.0
 LINE_BYTES_MAX = 2**24
 ERROR_LINES = 3
 OURS = "holdfast: "  # what stands before a sentence that is meant for people
-# On few processors Spark and a browser would otherwise make brokers late: 30 ms of silence is a failover.
-PATIENT = ("chrt", "--idle", "0") if shutil.which("chrt") else ("nice", "-n", "19")
-URGENT = ("nice", "-n", "-10") if os.geteuid() == 0 else ()  # nobody else may
 
 
 async def start(stack: contextlib.AsyncExitStack, name: str, *module: str, hears: bool = False) -> Child:
@@ -39,13 +35,14 @@ async def start_python(
     other programs where that is allowed, and one that `hears` can be told lines."""
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child keeps it open
     process = await asyncio.create_subprocess_exec(
-        *(PATIENT if patient else URGENT),
         *tethered([sys.executable, *arguments]),
         stdin=PIPE if hears else DEVNULL,
         stdout=PIPE,
         stderr=errors,
         # Ctrl-C is for this process alone; it ends the others in their order.
         start_new_session=True,
+        # On few processors Spark and a browser make brokers late otherwise: 30 ms of silence is a failover.
+        preexec_fn=stand_back if patient else go_ahead,
         limit=LINE_BYTES_MAX,
     )
     child = Child(name, process, errors)
