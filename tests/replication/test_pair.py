@@ -280,6 +280,24 @@ def test_what_was_not_confirmed_is_sent_again_and_nothing_else() -> None:
     assert group.members["b"].again == 1
 
 
+def test_what_is_sent_again_after_a_failover_is_not_judged_late() -> None:
+    group = Group()
+    group.client("s").subscribe("fast/1")
+    created_ns = group.wall_ns
+    group.pass_time(500 * MS)
+    group.crash("a")
+    group.pass_time(50 * MS)
+    group.client("s", "b")
+    publisher = group.client("p", "b")
+    terms = group.members["b"].core.terms_for(b"fast/1")
+    for number, made_ns in enumerate((created_ns, group.wall_ns), start=1):
+        group.pass_time(1_000 * MS)
+        user = [("hf", f"{made_ns}/{number}/p.1")]
+        publisher.say(Publish(topic="fast/1", payload=b"x", properties=Properties(user=user)))
+        assert terms.delivered == number
+        assert terms.late == number - 1
+
+
 def test_what_a_publisher_sends_to_a_standby_waits_for_the_crash() -> None:
     group = Group()
     group.client("s").subscribe("fast/1", qos=1)

@@ -47,6 +47,7 @@ cdef class Board:
     cdef public list held        # sessions that slow their publishers
     cdef public int64_t now_ns
     cdef public int64_t wall_ns      # the wall clock at now_ns
+    cdef public int64_t took_over_ns # the wall clock when this broker took over from another; 0: it never did
     cdef public bint counting        # latencies and losses are counted, which is off only to measure what that costs
     cdef public uint64_t bytes_sent, messages_sent, messages_dropped
     cdef readonly Link backup       # where copies go; None: nobody protects this broker's messages

@@ -7,6 +7,7 @@ class Board:
     held: list[Session]
     now_ns: int
     wall_ns: int
+    took_over_ns: int
     counting: bool
     bytes_sent: int
     messages_sent: int

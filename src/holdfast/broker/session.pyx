@@ -162,6 +162,8 @@ cdef class Session:
             return
         latency_ns = self.board.wall_ns - m.created_ns
         if now_ns > m.deadline_ns or latency_ns > m.topic.dispatch_ns:  # it may have come too late already
+            if m.created_ns < self.board.took_over_ns:
+                return  # its publisher sent it again: whether its subscribers had it in time, they know alone
             terms.late += 1
             terms.late_ns = self.board.wall_ns
         if self.board.counting:

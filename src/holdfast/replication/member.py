@@ -458,6 +458,7 @@ class Member:
             self.failover_ns = now_ns - self._last_sign_ns
             self.failover_max_ns = max(self.failover_ns, self.failover_max_ns or 0)
             self.history.took_over(self, copies)
+            self.core.board.took_over_ns = self.core.board.wall_ns
         self.set_view(View(self.view_max, self.name), now_ns)
         self.door.open(now_ns)
         self.broker.access.serves(now_ns)
