@@ -34,7 +34,7 @@ RECORDS_PER_PARTITION = 250_000
 RECORDS_PER_TRIGGER = 1_000_000
 RECORDS_MAX = 2**31
 
-READING = ("data", "tokenFile", "ca", "feeds", "startingOffsets", "recordsPerPartition")
+READING = ("data", "feeds", "startingOffsets", "recordsPerPartition", "tokenFile", "ca")
 READING_BATCH = (*READING, "endingOffsets")
 READING_STREAM = (*READING, "maxRecordsPerTrigger", "consumer")
 PUBLISHING = ("brokers", "username", "passwordFile", "ca", "cert", "key", "name", "qos")
