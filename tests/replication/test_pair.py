@@ -575,6 +575,17 @@ def test_a_primary_that_says_goodbye_is_replaced_at_once() -> None:
     assert group.members["b"].role is Role.PRIMARY
 
 
+def test_what_a_primary_retained_last_is_at_its_heir_when_it_says_goodbye() -> None:
+    group = Group()
+    group.client("p").publish("loose/1", b"last", retain=True)
+    group.members["a"].drain(group.now_ns)
+    group.run()
+    subscriber = group.client("s", "b")
+    subscriber.send(Subscribe(1, [Subscription("loose/1", 0)]))
+    group.run()
+    assert payloads(subscriber) == [b"last"]
+
+
 @pytest.mark.parametrize("leaving", ["a", "b"])
 def test_a_member_that_leaves_has_said_its_last_word_to_the_others(leaving: str) -> None:
     group = Group()

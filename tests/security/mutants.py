@@ -37,9 +37,12 @@ def mutants() -> list[Mutant]:
     return msgspec.convert(tomllib.loads(LIST.read_text())["mutant"], list[Mutant])
 
 
-def run_in(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run_in(folder: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Python in that folder, with `more` in its environment."""
+    command = (sys.executable, *command)
+    env = {**os.environ, **more}
     return subprocess.run(
-        [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=TEST_S_MAX
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=TEST_S_MAX, check=False
     )
 
 
@@ -60,8 +63,7 @@ def is_found(mutant: Mutant) -> bool:
         changed.write_text(changed.read_text().replace(mutant.was, mutant.becomes))
         if changed.suffix in COMPILED:
             compile_in(folder)
-        os.environ["PYTHONPATH"] = str(folder / "src")
-        done = run_in(ROOT, "-m", "pytest", "-x", mutant.test)
+        done = run_in(ROOT, "-m", "pytest", "-x", mutant.test, PYTHONPATH=str(folder / "src"))
     if done.returncode not in (0, FAILED):
         raise SystemExit(f"{mutant.test} did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.returncode == FAILED

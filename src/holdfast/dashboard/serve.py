@@ -37,10 +37,8 @@ def listener(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, reuse_port=False)
     except OSError as error:
-        words = (
-            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}. Choose another with --listen"
-        )
-        raise Unavailable(f"{words}.") from error
+        why, where = os.strerror(error.errno or 0), Address(host, port)
+        raise Unavailable(f"cannot listen on {where}: {why}. Choose another with --listen.") from error
 
 
 def address(listening: socket.socket, spec: Spec) -> str:

@@ -596,5 +596,5 @@ class Member:
     def drain(self, now_ns: int) -> None:
         """Says goodbye to the clients, then to the members, so that an heir takes over at once."""
         self.broker.drain(now_ns)
-        self.serving.record_retained()
+        self.serving.tell_the_rest()
         self.peers.say_goodbye()

@@ -198,6 +198,11 @@ class Serving:
     def record_retained(self) -> None:
         record_retained(self.member.broker, self.member.recorder)
 
+    def tell_the_rest(self) -> None:
+        """Before this broker ends."""
+        self.record_retained()
+        self.tell_increments()
+
     def tell_increments(self) -> None:
         unsent = self.member.recorder.take_unsent()
         if not unsent:

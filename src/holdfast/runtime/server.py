@@ -65,9 +65,8 @@ class Server:
             for family, _, _, _, address in dict.fromkeys(found):
                 addresses.append(self._listen_on(family, address, listening))
         except OSError as error:
-            raise Unavailable(
-                f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --listen."
-            ) from error
+            why, where = error.strerror or error, Address(host, port)
+            raise Unavailable(f"cannot listen on {where}: {why}. Choose another with --listen.") from error
         return addresses
 
     def _listen_on(self, family: int, address: Any, listening: Listening) -> Address:
