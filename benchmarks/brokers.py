@@ -21,6 +21,7 @@ from importlib import metadata, util
 from pathlib import Path
 
 from holdfast.runtime.ahead import go_ahead
+from holdfast.runtime.ports import free_ports
 
 from .contracts import Contracts
 from .wires import Mqtt, Nats, Wire
@@ -185,12 +186,6 @@ def raise_file_limit() -> int:
     return hard
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
 @contextmanager
 def running(name: str, contracts: Contracts, ahead: bool = False) -> Iterator[Broker]:
     """One contestant, up and answering; `ahead` of other work on this machine if asked."""
@@ -201,7 +196,7 @@ def running(name: str, contracts: Contracts, ahead: bool = False) -> Iterator[Br
         (folder / "contracts.toml").write_text(contracts.toml())
         port = 0
         if kind.conf is not None:
-            port = _free_port()
+            (port,) = free_ports(1)
             (folder / "conf").write_text(kind.conf.format(port=port))
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(

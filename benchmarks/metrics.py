@@ -16,8 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.request import urlopen
 
+from holdfast.address import LOOPBACK
 from holdfast.contract.file import parse_contracts
-from holdfast.lab.group import LOOPBACK, free_ports
+from holdfast.runtime.ports import free_ports
 
 from .brokers import Broker, cpu_spent_ns
 from .contracts import DEPLOYMENT, Category, plant

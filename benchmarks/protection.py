@@ -16,8 +16,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from holdfast.address import LOOPBACK
 from holdfast.contract.file import load_contracts
-from holdfast.lab.group import LOOPBACK, START_S_MAX, Group, Settings, free_ports, running_group
+from holdfast.lab.group import START_S_MAX, Group, Settings, running_group
+from holdfast.runtime.ports import free_ports
 
 from .brokers import KINDS, Broker, cpu_spent_ns
 from .contracts import FRAME

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.lab.group import free_ports
 from holdfast.lab.standalone import SparkCluster
+from holdfast.runtime.ports import free_ports
 
 SAID_S_MAX = 240.0
 STOP_S_MAX = 30.0

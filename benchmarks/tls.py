@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.lab.group import Settings, free_ports, running_group
+from holdfast.lab.group import Settings, running_group
+from holdfast.runtime.ports import free_ports
 
 from .brokers import KINDS, Broker, Kind, cpu_spent_ns
 from .contracts import plant

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import IO
+
+from holdfast.runtime.ports import free_ports
 
 HERE = Path(__file__).parent
 PERIOD_S = 10
@@ -56,12 +57,6 @@ def running(*command: str, hear: bool = False) -> Iterator[subprocess.Popen[str]
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
 
 
 def wait_for_line(process: subprocess.Popen[str], words: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+LOOPBACK = "127.0.0.1"
 PORT_MAX = 65_535
 
 

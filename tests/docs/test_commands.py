@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from holdfast.runtime.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -50,8 +51,7 @@ def script(commands: list[str]) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_commands_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
     lines = "".join(blocks(page)).splitlines()
-    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
-        port, http_port = str(free.getsockname()[1]), str(other.getsockname()[1])
+    port, http_port = (str(port) for port in free_ports(2))
     commands = [
         line.removeprefix("$ ").replace(PORT, port).replace(HTTP_PORT, http_port)
         for line in lines

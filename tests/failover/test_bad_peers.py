@@ -8,7 +8,8 @@ import time
 import pytest
 from benchmarks.contracts import FRAME
 
-from holdfast.lab.group import LOOPBACK, running_group
+from holdfast.address import LOOPBACK
+from holdfast.lab.group import running_group
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import format_stamp
 from holdfast.mqtt.packets import Connect, Packet, Properties, Publish, Subscribe, Subscription

@@ -13,6 +13,7 @@ import pytest
 
 from conformance.peer import Peer
 from conformance.wire import Type, connect, parse, publish, subscribe
+from holdfast.runtime.ports import free_ports
 from support.brokers import LOOPBACK, BrokerProcess, StartBroker, wait_until
 
 WAIT_S_MAX = 10.0
@@ -76,6 +77,27 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
     assert done.returncode == 1
     assert "Choose another with --listen" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_taken_port_for_the_other_members_is_said_with_where_it_stands(tmp_path: Path) -> None:
+    mqtt, *others = free_ports(3)
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        peers = [f"{LOOPBACK}:{taken.getsockname()[1]}", f"{LOOPBACK}:{others[0]}"]
+        members = zip("ab", [mqtt, others[1]], peers, strict=True)
+        file = tmp_path / "group.toml"
+        file.write_text(
+            'name = "plant"\n'
+            + "".join(
+                f'[[member]]\nname = "{name}"\nmqtt = "{LOOPBACK}:{port}"\npeer = "{peer}"\n'
+                for name, port, peer in members
+            )
+        )
+        done = holdfast("broker", "--group", str(file), "--member", "a")
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"holdfast: cannot listen on {peers[0]}: Address already in use. "
+        "Choose another as peer of a in the group file.\n"
+    )
 
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x"])

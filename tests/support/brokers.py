@@ -16,11 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from holdfast.address import LOOPBACK
+from holdfast.runtime.ports import free_ports
+
 START_S_MAX = 20.0
 STOP_S_MAX = 10.0
 POLL_S = 0.01
 PORT_ATTEMPTS_MAX = 5
-LOOPBACK = "127.0.0.1"
 READY_PREFIX = f"listening on mqtt://{LOOPBACK}:"
 
 HOLDFAST = "holdfast"
@@ -48,8 +50,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds_max: float) -> 
 
 
 def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as probe:
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def accepts(port: int) -> bool:

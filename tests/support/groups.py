@@ -148,6 +148,8 @@ class GroupProcesses:
         """The primary says that somebody would take over."""
         deadline = time.monotonic() + START_S_MAX
         while not self._protected(self.primary()):
+            for name in self.processes:
+                assert self.alive(name), f"{name} ended:\n{self.log(name)}"
             assert time.monotonic() < deadline, "nobody protects the primary"
 
     def _protected(self, name: str) -> bool:

@@ -20,30 +20,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.address import LOOPBACK
 from holdfast.errors import Unavailable
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import VIEW_PROPERTY, WARM_PROPERTY, ViewNote, find_view
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties
 from holdfast.runtime.ahead import go_ahead
+from holdfast.runtime.ports import free_ports
 from holdfast.runtime.tether import tethered
 
-LOOPBACK = "127.0.0.1"
 START_S_MAX = 20.0
 STATE_S_MAX = 20.0
 PROBE_S_MAX = 2.0
 POLL_S = 0.01
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has, and that no socket of ours is given before they are used."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
-        return [sock.getsockname()[1] for sock in sockets]
 
 
 _probes = itertools.count()

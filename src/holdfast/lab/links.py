@@ -17,7 +17,8 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.lab.group import LOOPBACK, Relay
+from holdfast.address import LOOPBACK
+from holdfast.lab.group import Relay
 from holdfast.lab.model import Link
 from holdfast.units import MS, S
 

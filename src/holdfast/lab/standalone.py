@@ -17,8 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from holdfast.address import LOOPBACK
 from holdfast.errors import Unavailable
-from holdfast.lab.group import LOOPBACK, POLL_S, free_ports
+from holdfast.lab.group import POLL_S
+from holdfast.runtime.ports import free_ports
 
 START_S_MAX = 120.0
 STOP_S_MAX = 20.0

@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.address import LOOPBACK
 from holdfast.errors import ConfigError, Problem, Unavailable
 from holdfast.lab.brokers import HoldfastBrokers
-from holdfast.lab.group import LOOPBACK, POLL_S, START_S_MAX, free_ports
+from holdfast.lab.group import POLL_S, START_S_MAX
 from holdfast.lab.model import Plan
 from holdfast.lab.system import System
 from holdfast.lab.wire import Wire
+from holdfast.runtime.ports import free_ports
 from holdfast.runtime.tether import tethered
 
 IN_FLIGHT_MAX = 1_000

@@ -11,6 +11,7 @@ import socket
 from types import TracebackType
 from typing import Self, TypeVar
 
+from holdfast.address import LOOPBACK
 from holdfast.errors import Unavailable
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.packets import (
@@ -25,7 +26,6 @@ from holdfast.mqtt.packets import (
     Subscription,
 )
 
-LOOPBACK = "127.0.0.1"
 ANSWER_S_MAX = 10.0
 READ_BYTES = 65_536
 REFUSAL = 0x80

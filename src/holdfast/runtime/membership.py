@@ -48,7 +48,8 @@ class Membership:
         address = self.group.member(self.member.name).peer_address
         others = (each.name for each in self.group.members if each.name != self.member.name)
         listening = member_listening(self._certificates, others, self.member.accept_peer)
-        await self.server.listen(address.host, address.port, listening)
+        instead = f"as peer of {self.member.name} in the group file"
+        await self.server.listen(address.host, address.port, listening, instead=instead)
         self.server.after_step.append(self._after_step)  # who cannot listen talks to nobody
         self.server.step()
 

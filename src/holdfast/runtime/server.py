@@ -54,8 +54,11 @@ class Server:
         self._tidy_when_idle()
         self._plan_alarm()
 
-    async def listen(self, host: str, port: int, listening: Listening | None = None) -> list[Address]:
-        """Opens a listener, for clients unless told otherwise, and returns the addresses it has."""
+    async def listen(
+        self, host: str, port: int, listening: Listening | None = None, *, instead: str = "with --listen"
+    ) -> list[Address]:
+        """Opens a listener, for clients unless told otherwise, and returns the addresses it has. `instead`
+        says where another can be asked for."""
         listening = listening or Listening(self.broker.open)
         addresses: list[Address] = []
         try:
@@ -66,7 +69,7 @@ class Server:
                 addresses.append(self._listen_on(family, address, listening))
         except OSError as error:
             why, where = error.strerror or error, Address(host, port)
-            raise Unavailable(f"cannot listen on {where}: {why}. Choose another with --listen.") from error
+            raise Unavailable(f"cannot listen on {where}: {why}. Choose another {instead}.") from error
         return addresses
 
     def _listen_on(self, family: int, address: Any, listening: Listening) -> Address:

@@ -12,13 +12,12 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.address import Address
+from holdfast.address import LOOPBACK, Address
 from holdfast.cli.up.child import Child, start_python
 from holdfast.dashboard.spec import Asked, Said, Spec, need
 from holdfast.errors import Unavailable
 
 PORT_USUAL = 8080
-LOOPBACK = "127.0.0.1"
 
 
 def page_address(wanted: Address | None) -> Address:

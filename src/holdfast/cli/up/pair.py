@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import socket
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -18,9 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.address import Address
+from holdfast.address import LOOPBACK, Address
 from holdfast.cli.up.child import Child, start
 from holdfast.mqtt.conventions import ViewNote
+from holdfast.runtime.ports import free_ports
 
 GROUP = "plant"
 # Two interpreters that start on a busy machine may be seconds apart; the first waits for the second.
@@ -28,7 +28,6 @@ JOIN_WAIT = "5s"
 # On a machine that does all this at once a broker may be slow for a while without being dead.
 SILENCE = "45ms"
 NAMES = ("a", "b")
-LOOPBACK = "127.0.0.1"
 # An address that means every address is no address to dial.
 SECURITY = 'anonymous = "anywhere"\n'  # whoever asks for another address than loopback, asks for that
 REACHED_AT = {"0.0.0.0": LOOPBACK, "::": "::1"}
@@ -67,10 +66,9 @@ class Place(msgspec.Struct, frozen=True):
 def places_for(listen: list[Address]) -> list[Place]:
     """Of both brokers: the addresses asked for, and free ports where none is."""
     wanted = [*listen, *[Address(LOOPBACK, 0)] * len(NAMES)][: len(NAMES)]
-    with contextlib.ExitStack() as stack:
-        peers = [_free(stack, LOOPBACK) for _ in NAMES]
-        tells = [_free(stack, LOOPBACK) for _ in NAMES]
-        ports = [port or _free(stack, host)[1] for host, port in wanted]
+    peers = [free_address() for _ in NAMES]
+    tells = [free_address() for _ in NAMES]
+    ports = [port or free_ports(1, host)[0] for host, port in wanted]
     return [
         Place(name, Address(host, port), Address(REACHED_AT.get(host, host), port), peer, http)
         for name, (host, _), port, peer, http in zip(NAMES, wanted, ports, peers, tells, strict=True)
@@ -78,15 +76,7 @@ def places_for(listen: list[Address]) -> list[Place]:
 
 
 def free_address() -> Address:
-    with contextlib.ExitStack() as stack:
-        return _free(stack, LOOPBACK)
-
-
-def _free(stack: contextlib.ExitStack, host: str) -> Address:
-    """Ports that are asked for together differ: each is held until all are known."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    probe = stack.enter_context(socket.create_server((host, 0), family=family))
-    return Address(host, int(probe.getsockname()[1]))
+    return Address(LOOPBACK, *free_ports(1))
 
 
 def group_text(places: list[Place]) -> str:
