@@ -15,12 +15,15 @@ run: install .venv/.up
 ALONE := tests/benchmarks tests/cli/test_up.py tests/client tests/dashboard/test_browser.py tests/failover \
   $(addprefix tests/lab/test_,flow.py links.py peers.py subscribe.py systems.py twins.py) tests/runtime
 
+# Half a minute, once on a machine; tests that need it would do it themselves, and all wait.
+PREPARE_SPARK := $(BIN)/python -c 'from holdfast.pipeline.spark import prepare; prepare(print)'
+
 SLOWEST := --durations=15 --durations-min=10
 
 test: build tools-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(PREPARE_SPARK) & $(BIN)/mypy; found=$$?; wait; exit $$found
 	@$(BIN)/python -m pytest $(SLOWEST) -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE))
 	@$(BIN)/python -m pytest $(SLOWEST) $(ALONE)
 

@@ -14,7 +14,7 @@ from support.certificates import Authority, Issued
 
 from .traffic import CALM, Traffic, aside, run, until
 
-WAIT_S = 5.0
+WAIT_S = 20.0
 
 
 @pytest.fixture(scope="module")

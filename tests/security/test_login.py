@@ -18,7 +18,7 @@ from holdfast.pipeline.declared import load_pipeline
 from holdfast.replication.handshake import Secret
 from holdfast.security.hook import Attempt
 from holdfast.security.users import change_users, hash_password
-from support.brokers import StartBroker, wait_until
+from support.brokers import START_S_MAX, StartBroker, wait_until
 
 PIPELINE = """
 username = "recorder"
@@ -116,16 +116,13 @@ def test_a_recorder_logs_in_with_its_password_file(start_broker: StartBroker, tm
     password_file(tmp_path)
     (tmp_path / "pipeline.toml").write_text(f'brokers = "127.0.0.1:{broker.port}"\n{PIPELINE}')
     command = [sys.executable, "-m", "holdfast.cli.main", "record", str(tmp_path / "pipeline.toml")]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as recorder:
+    log = tmp_path / "log"
+    with log.open("wb") as stderr, subprocess.Popen(command, stderr=stderr) as recorder:
         try:
-            wait_until(lambda: taken(broker.port), "the recorder is logged in", 15.0)
+            wait_until(lambda: "event=recording" in log.read_text(), "the recorder is logged in", START_S_MAX)
+            with Peer(broker.port) as other:  # who is told that the recorder's identifier is somebody else's
+                other.send(connect("holdfast-record-all", username="other", password=b"the password"))
+                assert other.expect(Type.CONNACK, 10.0).reason == 0x87
         finally:
             recorder.terminate()
-
-
-def taken(port: int) -> bool:
-    """Whether another user is told that the recorder's identifier is somebody else's."""
-    with Peer(port) as other:
-        other.send(connect("holdfast-record-all", username="other", password=b"the password"))
-        answer = other.expect(Type.CONNACK, 10.0)
-        return answer.reason == 0x87
+            print(log.read_text())

@@ -13,7 +13,7 @@ import pytest
 from conformance.peer import Peer
 from conformance.wire import PINGREQ, Type, connect
 from holdfast.security.users import change_users, hash_password
-from support.brokers import BrokerProcess, StartBroker, wait_until
+from support.brokers import START_S_MAX, BrokerProcess, StartBroker, wait_until
 
 HASHES = {name: hash_password(f"password of {name}".encode()) for name in ("alice", "bob")}
 BAD_PASSWORD, NOT_AUTHORIZED = 0x86, 0x87
@@ -146,7 +146,7 @@ def published(peer: Peer, topic: str) -> int:
 
 def reload(broker: BrokerProcess, words: str) -> None:
     os.kill(broker.pid, signal.SIGHUP)
-    wait_until(lambda: words in broker.stderr, words, 5.0)
+    wait_until(lambda: words in broker.stderr, words, START_S_MAX)
 
 
 # Hooks

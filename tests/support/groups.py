@@ -17,6 +17,7 @@ from support.brokers import LOOPBACK, START_S_MAX, STOP_S_MAX, accepts, free_por
 from support.relay import RelayProcess
 
 NAMES = "abcd"
+PROBE_S_MAX = 2.0  # a member may be stopped, or think
 PROTECTED = "$SYS/broker/group/protected"
 # Tests share a machine: a member that waits for its turn to run is not dead.
 PATIENT = 'heartbeat = "20ms"\nsilence = "500ms"\n'
@@ -127,7 +128,7 @@ class GroupProcesses:
         try:
             with Peer(self.ports[name]) as probe:
                 probe.send(connect(f"probe-{name}"))
-                return probe.expect(Type.CONNACK).reason == 0
+                return probe.expect(Type.CONNACK, PROBE_S_MAX).reason == 0
         except (OSError, AssertionError):
             return False
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import cache
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -25,7 +27,6 @@ LONGITUDES = st.one_of(
     st.floats(-180, 180),
     st.sampled_from((-180.0, 180.0, 0.0, 179.9999, -179.9999, 359.5, -360.0)),
 )
-PLACES = st.lists(st.tuples(LATITUDES, LONGITUDES), min_size=2, max_size=30)
 
 
 @cache
@@ -64,37 +65,60 @@ def beside(places: list[Place], radius_m: float) -> list[Place]:
     return found
 
 
-# Each example is a job of Spark: what fails is told as it is.
+class Case(NamedTuple):
+    places: list[Place]
+    radius_m: float
+    size_m: float
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    places = draw(st.lists(st.tuples(LATITUDES, LONGITUDES), min_size=2, max_size=30))
+    size_m = draw(st.sampled_from((10.0, 1000.0, 250_000.0, 6_000_000.0)))
+    radius_m = draw(st.sampled_from((1, 0.3, 20, 31.9))) * size_m
+    return Case([*places, *places[:3], *beside(places[:6], radius_m)], radius_m, size_m)
+
+
+# Each example is a job of Spark, with many cases: what fails is told as it is.
 @settings(
-    max_examples=15, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow]
+    max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow]
 )  # fmt: skip
-@given(PLACES, st.sampled_from((10.0, 1000.0, 250_000.0, 6_000_000.0)), st.sampled_from((1, 0.3, 20, 31.9)))
-def test_joined_by_cells_is_the_same_as_by_distance(places: list[Place], size_m: float, cells: float) -> None:
-    radius_m = cells * size_m
-    places = [*places, *places[:3], *beside(places[:6], radius_m)]
+@given(st.lists(cases(), min_size=6, max_size=9))
+def test_joined_by_cells_is_the_same_as_by_distance(drawn: list[Case]) -> None:
     own = session()
-    rows = [(number, lat, lon) for number, (lat, lon) in enumerate(places)]
-    own.createDataFrame(rows, "id INT, lat DOUBLE, lon DOUBLE").createOrReplaceTempView("places")
+    rows = [
+        (number, each, lat, lon, case.radius_m, case.size_m)
+        for number, case in enumerate(drawn)
+        for each, (lat, lon) in enumerate(case.places)
+    ]
+    kinds = "number INT, id INT, lat DOUBLE, lon DOUBLE, radius_m DOUBLE, size_m DOUBLE"
+    own.createDataFrame(rows, kinds).createOrReplaceTempView("places")
     found = own.sql(
-        f"""
-        SELECT one.id AS one, other.id AS other, distance(one.lat, one.lon, other.lat, other.lon) AS metres
-        FROM (SELECT *, explode(cells) AS near
-              FROM (SELECT *, neighbours(lat, lon, {radius_m}, {size_m}) AS cells FROM places)) one
-        JOIN places other ON cell(other.lat, other.lon, {size_m}) = one.near
-        WHERE distance(one.lat, one.lon, other.lat, other.lon) <= {radius_m}
+        """
+        SELECT * FROM (
+            SELECT number, one.id AS one, other.id AS other, one.radius_m AS radius_m,
+                   distance(one.lat, one.lon, other.lat, other.lon) AS metres
+            FROM (SELECT *, explode(cells) AS cell
+                  FROM (SELECT *, neighbours(lat, lon, radius_m, size_m) AS cells FROM places)) one
+            JOIN (SELECT *, cell(lat, lon, size_m) AS cell FROM places) other USING (number, cell))
+        WHERE metres <= radius_m
         """
     ).collect()
-    pairs = {(row.one, row.other): row.metres for row in found}
+    pairs = {(row.number, row.one, row.other): row.metres for row in found}
     assert len(pairs) == len(found), "a cell is there twice"
+    for number, case in enumerate(drawn):
+        for (one, here), (other, there) in itertools.product(enumerate(case.places), repeat=2):
+            judge(case, here, there, pairs.get((number, one, other)))
+
+
+def judge(case: Case, here: Place, there: Place, found_m: float | None) -> None:
     # At the other side of the earth the distance is known to a decimetre only, and so is who is within it.
-    margin_m = 0.2 if radius_m > 1_000_000 else 1e-3
-    for one, here in enumerate(places):
-        for other, there in enumerate(places):
-            expected = metres(here, there)
-            if (one, other) in pairs:
-                assert math.isclose(pairs[one, other], expected, rel_tol=1e-9, abs_tol=margin_m)
-            else:
-                assert expected > radius_m - margin_m, (here, there)
+    margin_m = 0.2 if case.radius_m > 1_000_000 else 1e-3
+    expected_m = metres(here, there)
+    if found_m is None:
+        assert expected_m > case.radius_m - margin_m, (case, here, there)
+    else:
+        assert math.isclose(found_m, expected_m, rel_tol=1e-9, abs_tol=margin_m), (case, here, there)
 
 
 def test_what_is_no_place_has_no_cell_and_nothing_fails() -> None:
