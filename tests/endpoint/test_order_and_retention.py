@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endpoint.bench import MS, A, Bench, pair, payloads, view
+from holdfast.endpoint.events import Ticket
 from holdfast.endpoint.inbox import Inbox
 from holdfast.endpoint.messages import Message
 from holdfast.endpoint.order import Order
 from holdfast.endpoint.outgoing import Outgoing
 from holdfast.endpoint.retention import Retention
+from holdfast.endpoint.session import Session
 from holdfast.errors import Refused
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import VIEW_TOPIC, find_stamp
@@ -220,25 +222,44 @@ def test_rings_hold_the_last_n_and_count_what_nobody_had(
     assert kept == sorted((payload for ring in model.values() for payload, _ in ring), key=int)
 
 
+def publish(
+    retention: Retention,
+    messages: list[Outgoing],
+    start: int = 0,
+    *,
+    stamp: bool = True,
+    retains: bool = True,
+    session: Session | None = None,
+    quota: int = 0,
+) -> tuple[bytes, int, int]:
+    session, ticket = session or Session(), Ticket("publish", len(messages))
+    return retention.publish(messages, start, 5, stamp, 1000, retains, session, ticket, quota)
+
+
 def test_batches_stop_at_what_needs_thought_and_lose_nothing() -> None:
-    retention = Retention("me.1", 10)
+    retention, session = Retention("me.1", 10), Session()
     plain, asking = Outgoing("a", b"1"), Outgoing("a", b"2", 1)
-    data, place = retention.publish([plain, plain, asking, plain], 0, 5, True, 1000, True)
-    assert place == 2
+    assert publish(retention, [plain, plain, asking, plain])[1:] == (2, 0)
     assert retention.sequences() == {"a": 2}
+    asked = publish(retention, [asking, plain, asking, asking, plain], session=session, quota=2)
+    assert asked[1:] == (3, 2)
+    assert [(each.place, each.written) for each in session.pending.values()] == [(0, True), (2, True)]
+    assert retention.sequences() == {"a": 5}
     bad = Outgoing("a/#", b"")
-    data, place = retention.publish([plain, bad], 0, 5, True, 1000, True)
-    assert (packet_of(data).payload, place) == (b"1", 1)
+    data, *rest = publish(retention, [plain, bad])
+    assert (packet_of(data).payload, rest) == (b"1", [1, 0])
     with pytest.raises(ValueError, match="#"):
-        retention.publish([plain, bad], 1, 5, True, 1000, True)
-    assert retention.publish([Outgoing("a", b"x" * 1000)], 0, 5, True, 1000, True) == (b"", 0)
-    assert retention.publish([Outgoing("a", retain=True)], 0, 5, True, 1000, False) == (b"", 0)
-    assert retention.sequences() == {"a": 3}
+        publish(retention, [plain, bad], 1)
+    assert publish(retention, [Outgoing("a", b"x" * 1000)]) == (b"", 0, 0)
+    assert publish(retention, [Outgoing("a", retain=True)], retains=False) == (b"", 0, 0)
+    assert publish(retention, [Outgoing("a", b"", 3)], session=session, quota=1) == (b"", 0, 0)
+    assert retention.sequences() == {"a": 6}
+    assert len(session.pending) == 2
 
 
 def test_topics_are_bounded() -> None:
     retention = Retention("me.1", 2)
-    retention.publish([Outgoing("a"), Outgoing("b")], 0, 5, True, 1000, True)
+    publish(retention, [Outgoing("a"), Outgoing("b")])
     with pytest.raises(Refused, match="2 topics already"):
         retention.record("c")
 
@@ -246,10 +267,10 @@ def test_topics_are_bounded() -> None:
 def test_topics_that_remember_nothing_are_forgotten() -> None:
     """Who stamps its messages itself may publish to any number of topics in its life."""
     retention = Retention("me.1", 3)
-    retention.publish([Outgoing("stamped")], 0, 5, True, 1000, True)
+    publish(retention, [Outgoing("stamped")])
     held = retention.record("held")
     for number in range(100):
-        retention.publish([Outgoing(f"plain/{number}")], 0, 5, False, 1000, True)
+        publish(retention, [Outgoing(f"plain/{number}")], stamp=False)
     assert retention.record("held") is held
     assert retention.sequences() == {"stamped": 1}
     batch = retention.prepare([Outgoing("plain/new")])

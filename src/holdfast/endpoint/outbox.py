@@ -55,7 +55,7 @@ class Outbox:
 
     def publish_many(self, messages: list[Outgoing], created_ns: int | None) -> Ticket | None:
         """Stamps them if `created_ns` is given. The ticket answers for all; None if none is acknowledged."""
-        place = self._publish_ordinary(messages, 0, created_ns)
+        place = self._publish_ordinary(messages, 0, created_ns, None)
         if place == len(messages):
             return None
         asked = sum(message.qos > 0 for message in messages)
@@ -66,14 +66,15 @@ class Outbox:
         try:
             while place < len(messages):
                 message = messages[place]
+                if (ordinary := self._publish_ordinary(messages, place, created_ns, ticket)) > place:
+                    place = ordinary
+                    continue
                 if message.qos:
                     assert ticket is not None
                     self._publish_asking(message, created_ns, ticket, place)
                 else:
                     self._publish_plain(message, created_ns)
                 place += 1
-                if place < len(messages) and not messages[place].qos:
-                    place = self._publish_ordinary(messages, place, created_ns)
         finally:
             self.advance()
         return ticket
@@ -95,17 +96,26 @@ class Outbox:
                 f"{self._waiting_max} may: wait for some before {asked} more are asked",
             )
 
-    def _publish_ordinary(self, messages: list[Outgoing], start: int, created_ns: int | None) -> int:
+    def _publish_ordinary(
+        self, messages: list[Outgoing], start: int, created_ns: int | None, ticket: Ticket | None
+    ) -> int:
         """Writes what needs no thought from `start` on, and returns where it stopped."""
         to = self._to
         if to is None:
             return start
-        stamp = created_ns is not None
-        data, place = self.retention.publish(
-            messages, start, created_ns or 0, stamp, to.takes_bytes_max, to.takes_retained
+        data, place, asked = self.retention.publish(
+            messages,
+            start,
+            created_ns or 0,
+            created_ns is not None,
+            to.takes_bytes_max,
+            to.takes_retained,
+            self.session,
+            ticket,
+            to.quota if ticket is not None and not self._unwritten and to.takes_every_qos else 0,
         )
         if data:
-            to.write(data)
+            to.write(data, asked)
         return place
 
     def _publish_plain(self, message: Outgoing, created_ns: int | None) -> None:

@@ -6,7 +6,7 @@ Laws:
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t
 
 from holdfast.mqtt.wire cimport read_u16
 
@@ -27,18 +27,7 @@ cdef object AWAITS_PUBCOMP = Pubcomp
 
 
 cdef class Pending:
-    """A request on its way, and the type of answer it `awaits`. `order` and `record` are of publications."""
-
-    cdef readonly int packet_id
-    cdef public object awaits
-    cdef public bytes packet
-    cdef public object ticket
-    cdef public int place
-    cdef public uint64_t order
-    cdef public object record
-    cdef public bint written
-    # The answer that its asker gets when the exchange is over.
-    cdef public object recorded
+    """A request on its way, and the type of answer it `awaits`."""
 
     def __init__(self, int packet_id, awaits, bytes packet not None, ticket):
         self.packet_id = packet_id
@@ -57,6 +46,10 @@ cdef class Pending:
         if self.written and self.publication:
             return bytes([self.packet[0] | DUP]) + self.packet[1:]
         return self.packet
+
+
+cdef Pending publication(int packet_id, int qos, bytes packet, object ticket):
+    return Pending(packet_id, AWAITS_PUBACK if qos == 1 else AWAITS_PUBREC, packet, ticket)
 
 
 def acknowledge(bytes data not None, Py_ssize_t start, dict pending not None, list answered not None):

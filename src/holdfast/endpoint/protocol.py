@@ -126,6 +126,10 @@ class Protocol:
     def takes_retained(self) -> bool:
         return self.granted.retain_available is not False
 
+    @property
+    def takes_every_qos(self) -> bool:
+        return self.granted.max_qos is None
+
     def check(self, size: int, qos: int, retain: bool) -> None:
         """Refuses a publication that the broker would not take."""
         best = self.granted.max_qos
@@ -147,9 +151,10 @@ class Protocol:
         self._out += pending.to_write()
         pending.written = True
 
-    def write(self, packets: bytes) -> None:
-        """Whole packets that need no answer."""
+    def write(self, packets: bytes, asked: int = 0) -> None:
+        """Whole packets; so many of them are publications that take quota, and are pending by now."""
         self._out += packets
+        self.quota -= asked
 
     def acknowledge(self, packet_id: int) -> None:
         """The message with this identifier has reached its user."""

@@ -47,9 +47,13 @@ cdef class Retention:
     cdef int64_t created
     cdef uint8_t created_text[24]
     cdef int created_size
+    # The properties that were written last, and as they stand in a packet, without their length.
+    cdef object properties
+    cdef bytes section
 
     cdef Record find(self, str topic)
     cdef int sweep(self) except -1
-    cdef int put(self, Record record, bytes payload, int qos, bint retain, int packet_id, int64_t created_ns,
-                 bint stamp) except -1
+    cdef bytes section_of(self, object properties)
+    cdef int put(self, Record record, bytes payload, int qos, bint retain, int packet_id, bytes section,
+                 int64_t created_ns, bint stamp) except -1
     cdef uint64_t count(self, Record record, bytes packet, bint stamped, bint written) except 0

@@ -1,4 +1,6 @@
+from holdfast.endpoint.events import Ticket
 from holdfast.endpoint.outgoing import Outgoing
+from holdfast.endpoint.session import Session
 from holdfast.mqtt.packets import Properties
 
 class Record:
@@ -44,7 +46,10 @@ class Retention:
         stamp: bool,
         packet_bytes_max: int,
         retain_available: bool,
-    ) -> tuple[bytes, int]: ...
+        session: Session,
+        ticket: Ticket | None,
+        quota: int,
+    ) -> tuple[bytes, int, int]: ...
     def prepare(self, messages: list[Outgoing]) -> Batch: ...
     def publish_batch(self, batch: Batch, created_ns: int, packet_bytes_max: int) -> bytes | None: ...
     def kept_plain(self, packet_bytes_max: int) -> bytes | None: ...

@@ -13,6 +13,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+from holdfast.endpoint.pending cimport Pending, publication
+from holdfast.mqtt.kinds cimport PUBLISH
+from holdfast.mqtt.properties cimport put_properties
 from holdfast.mqtt.wire cimport (
     VARINT_MAX,
     Out,
@@ -187,9 +190,11 @@ cdef class Retention:
 
     def encoded(self, Record record not None, payload, int qos, bint retain, properties, int packet_id, created_ns):
         """The next message of a topic as bytes, stamped if `created_ns` is given; nothing changes yet."""
-        if properties is None and type(payload) is bytes and 0 <= qos <= 2:
+        if type(payload) is bytes and 0 <= qos <= 2:
+            self.properties = None
+            section = self.section_of(properties)
             self.out.len = 0
-            self.put(record, <bytes>payload, qos, retain, packet_id,
+            self.put(record, <bytes>payload, qos, retain, packet_id, section,
                      0 if created_ns is None else created_ns, created_ns is not None)
             return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len)
         listed = copy.copy(properties) if properties is not None else Properties()
@@ -212,22 +217,33 @@ cdef class Retention:
         return self.order
 
     def publish(self, list messages not None, Py_ssize_t start, int64_t created_ns, bint stamp,
-                Py_ssize_t packet_bytes_max, bint retain_available):
-        """Encodes and keeps plain messages of QoS 0 from `start` on, to be written at once.
+                Py_ssize_t packet_bytes_max, bint retain_available, session, ticket, int quota):
+        """Encodes and keeps messages from `start` on, to be written at once; of those that are acknowledged, for
+        which there is a ticket then, as many as the quota lets.
 
-        Returns the bytes, and where it stopped: at the end, or at a message that needs more thought.
+        Returns the bytes, where it stopped (at the end, or at a message that needs more thought), and how many
+        answers are awaited.
         """
         cdef Py_ssize_t at = start
         cdef Py_ssize_t total = len(messages)
+        cdef dict pending = session.pending
         cdef Record record
+        cdef Pending asked
         cdef size_t before
         cdef bytes packet = None
+        cdef int left = quota
+        cdef int qos
+        cdef int packet_id = 0
         self.out.len = 0
+        self.properties = None      # they may have changed since
         while at < total:
             message = messages[at]
             payload = message.payload
             retain = message.retain
-            if message.qos or message.properties is not None or type(payload) is not bytes:
+            if type(payload) is not bytes or type(message.qos) is not int:
+                break
+            qos = message.qos
+            if qos and (left <= 0 or not 0 < qos <= 2):
                 break
             if retain and not retain_available:
                 break
@@ -236,7 +252,9 @@ cdef class Retention:
                 record = self.find(message.topic)
                 if record.blocked:
                     break
-                self.put(record, <bytes>payload, 0, bool(retain), 0, created_ns, stamp)
+                packet_id = session.claim() if qos else 0
+                self.put(record, <bytes>payload, qos, bool(retain), packet_id, self.section_of(message.properties),
+                         created_ns, stamp)
             except Exception:
                 # Those before it are counted, so they must be written; then it is the first.
                 if at > start:
@@ -245,11 +263,16 @@ cdef class Retention:
             if <Py_ssize_t>(self.out.len - before) > packet_bytes_max:
                 self.out.len = before
                 break
-            if stamp and record.capacity:
+            if qos or stamp and record.capacity:
                 packet = PyBytes_FromStringAndSize(<char*>self.out.data + before, self.out.len - before)
             self.count(record, packet, stamp, True)
+            if qos:
+                asked = publication(packet_id, qos, packet, ticket)
+                asked.order, asked.record, asked.place, asked.written = self.order, record, at, True
+                pending[packet_id] = asked
+                left -= 1
             at += 1
-        return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len), at
+        return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len), at, quota - left
 
     def prepare(self, list messages not None):
         """Messages that will be published together again and again; each is plain, and of QoS 0."""
@@ -280,22 +303,41 @@ cdef class Retention:
         for place in range(len(batch.records)):
             record = <Record>batch.records[place]
             before = self.out.len
-            self.put(record, <bytes>batch.payloads[place], 0, False, 0, created_ns, True)
+            self.put(record, <bytes>batch.payloads[place], 0, False, 0, b"", created_ns, True)
             if record.capacity:
                 packet = PyBytes_FromStringAndSize(<char*>self.out.data + before, self.out.len - before)
             self.count(record, packet, True, True)
         return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len)
 
-    cdef int put(self, Record record, bytes payload, int qos, bint retain, int packet_id, int64_t created_ns,
-                 bint stamp) except -1:
-        """Appends the packet of the next message of `record` to `out`."""
+    cdef bytes section_of(self, object properties):
+        """These properties as they stand in a packet; those that several messages share are encoded once."""
+        cdef Out out = Out(NULL, 0, 0)
+        cdef int length_size = 1
+        if properties is None:
+            return b""
+        if properties is not self.properties:
+            self.properties = None
+            try:
+                put_properties(&out, properties, PUBLISH)
+                while out.data[length_size - 1] & 0x80:
+                    length_size += 1
+                self.section = PyBytes_FromStringAndSize(<char*>out.data + length_size, out.len - length_size)
+            finally:
+                out_free(&out)
+            self.properties = properties
+        return self.section
+
+    cdef int put(self, Record record, bytes payload, int qos, bint retain, int packet_id, bytes section,
+                 int64_t created_ns, bint stamp) except -1:
+        """Appends the packet of the next message of `record` to `out`, its stamp behind the properties."""
         cdef Py_ssize_t field_size = PyBytes_GET_SIZE(record.field)
         cdef Py_ssize_t payload_size = PyBytes_GET_SIZE(payload)
         cdef Py_ssize_t tail_size = PyBytes_GET_SIZE(self.tail)
         cdef uint8_t number[DIGITS_MAX]
         cdef int number_size = 0
+        cdef Py_ssize_t section_size = PyBytes_GET_SIZE(section)
         cdef uint32_t value_size = 0
-        cdef uint32_t section = 0
+        cdef size_t properties_size = section_size
         cdef size_t size
         cdef uint8_t* at
         if stamp:
@@ -306,8 +348,10 @@ cdef class Retention:
                 self.created = created_ns
             number_size = write_digits(number, record.sequence + 1)
             value_size = self.created_size + number_size + tail_size
-            section = STAMP_HEAD_BYTES + value_size
-        size = field_size + (2 if qos else 0) + varint_size(section) + section + payload_size
+            properties_size += STAMP_HEAD_BYTES + value_size
+        if properties_size > VARINT_MAX:
+            raise ValueError(f"properties take {properties_size} bytes; expected at most {VARINT_MAX}")
+        size = field_size + (2 if qos else 0) + varint_size(properties_size) + properties_size + payload_size
         if size > VARINT_MAX:
             raise ValueError(f"packet has {size} bytes after its header; expected at most {VARINT_MAX}")
         if not out_reserve(&self.out, PACKET_HEAD_BYTES_MAX + size):
@@ -321,7 +365,9 @@ cdef class Retention:
         if qos:
             write_u16(at, packet_id)
             at += 2
-        at += write_varint(at, section)
+        at += write_varint(at, <uint32_t>properties_size)
+        memcpy(at, PyBytes_AS_STRING(section), section_size)
+        at += section_size
         if stamp:
             memcpy(at, b"\x26\x00\x02hf", 5)
             write_u16(at + 5, value_size)
