@@ -156,6 +156,49 @@ def test_an_heir_that_comes_back_after_everybody_was_gone_gets_what_may_be_lost(
     assert bench.endpoint.home == B
 
 
+def asked_in_vain() -> Bench:
+    """A reset, and the machine of b falls when our next CONNECT is on its way: nobody tells us."""
+    bench = pair()
+    bench.lose(B)
+    bench.pass_time(50 * MS)
+    bench.open(B)
+    bench.pass_time(300 * MS)
+    assert bench.dialled == []
+    return bench
+
+
+def test_an_heir_that_is_back_is_dialled_again_though_its_former_life_was_asked() -> None:
+    bench = asked_in_vain()
+    bench.announce(A, view(5, "a", "a"))
+    assert B not in bench.hung_up
+    bench.announce(A, view(8, "a", "ab"))
+    assert B in bench.hung_up
+    bench.pass_time(50 * MS)
+    assert bench.dialled == [B]
+
+
+def test_an_heir_that_was_asked_in_vain_is_dialled_again_when_nobody_else_is_left() -> None:
+    bench = asked_in_vain()
+    bench.lose(A)
+    bench.pass_time(50 * MS)
+    assert B in bench.dialled
+    bench.admit(B, view(9, "b", "b"))
+    assert bench.endpoint.home == B
+
+
+def test_an_heir_that_was_asked_just_now_has_time_to_answer() -> None:
+    bench = pair()
+    bench.announce(A, view(5, "a", "a"))
+    bench.lose(B)
+    bench.pass_time(50 * MS)
+    bench.open(B)
+    bench.announce(A, view(8, "a", "ab"))
+    assert B not in bench.hung_up
+    bench.say(B, Connack(properties=told(view(8, "b", "ab"))))
+    bench.lose(A)
+    assert bench.endpoint.target == B
+
+
 def test_a_higher_view_is_followed_while_the_old_primary_still_answers() -> None:
     bench = keeping()
     bench.publish("keep/1", b"1")

@@ -15,9 +15,10 @@ from holdfast.endpoint.config import Address
 from holdfast.endpoint.protocol import Protocol
 from holdfast.endpoint.session import Session
 from holdfast.mqtt.packets import Connack, Connect
-from holdfast.units import S
+from holdfast.units import MS, S
 
 PROBE_NS = 1 * S
+ANSWER_NS = 200 * MS  # in which a broker that lives usually answers CONNECT
 
 
 class Phase(Enum):
@@ -45,6 +46,7 @@ class Channel:
         self._session = session
         self._backoff = backoff
         self._half_ns = 0
+        self._opened_ns = 0
         self._admitted_ns: int | None = None
         self._ping_unanswered = False
 
@@ -64,7 +66,12 @@ class Channel:
         self.protocol.connect(packet)
         self.phase = Phase.OPEN
         self.grouped = False
+        self._opened_ns = now_ns
         self.due_ns = now_ns + answer_ns_max
+
+    def unanswered(self, now_ns: int) -> bool:
+        """Whether it may be open to a broker that is no more: nobody tells us when a machine falls."""
+        return self.phase is Phase.OPEN and now_ns - self._opened_ns > ANSWER_NS
 
     def admitted(self, packet: Connack, keep_alive_s: int, now_ns: int) -> None:
         self.phase = Phase.UP

@@ -262,9 +262,13 @@ class Group:
         self._plan()
 
     def _hurry(self, names: set[str]) -> None:
-        """An heir that is back must be connected before it is needed, not when its backoff ends."""
+        """An heir that is back must be connected before it is needed, not when its backoff ends, nor when a
+        CONNECT that its former life got is given up."""
         for channel in self.channels.values():
             if channel.name in names:
+                if channel.unanswered(self.now_ns):
+                    self.hang_up(channel)
+                    self.gone(channel, Unavailable(f"the broker at {channel} does not answer CONNECT"))
                 channel.hurry(self.now_ns)
         self._plan()
 
