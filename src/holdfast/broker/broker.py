@@ -167,7 +167,8 @@ class Broker:
         """Does a bounded piece of everything that waits; says whether more waits."""
         core = self.core
         self.deliver(now_ns, wall_ns)
-        self.hear(now_ns)
+        if core.control:
+            self.hear(now_ns)
         self._look_around(now_ns)
         replaying = self.subscribing.replay(REPLAYED_PER_TURN)
         telling = self.channels.turn(now_ns)
@@ -307,7 +308,7 @@ class Broker:
             self.core.board.discards_ns,
             self.channels.due_ns,
         )
-        return min((time for time in times if time is not None), default=None)
+        return min([time for time in times if time is not None], default=None)
 
     def _look_around(self, now_ns: int) -> None:
         self.timers.run(now_ns)

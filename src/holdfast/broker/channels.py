@@ -342,6 +342,8 @@ class Channels:
     @property
     def due_ns(self) -> int | None:
         """Now, when a listener could be told something."""
+        if not self._listeners:
+            return None
         ready = any(listener.waits and takes(session) for session, listener in self._listeners.items())
         return self.broker.core.board.now_ns if ready else None
 

@@ -30,8 +30,8 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def run(self, now_ns: int) -> None:
-        for _ in range(FIRED_MAX):
-            if not self._heap or self._heap[0][0] > now_ns:
-                return
-            _, _, action, arguments = heapq.heappop(self._heap)
+        heap, fired = self._heap, 0
+        while heap and heap[0][0] <= now_ns and fired < FIRED_MAX:
+            _, _, action, arguments = heapq.heappop(heap)
             action(*arguments, now_ns)
+            fired += 1

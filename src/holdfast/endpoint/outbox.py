@@ -55,7 +55,7 @@ class Outbox:
 
     def publish_many(self, messages: list[Outgoing], created_ns: int | None) -> Ticket | None:
         """Stamps them if `created_ns` is given. The ticket answers for all; None if none is acknowledged."""
-        place = self._publish_ordinary(messages, 0, created_ns, None)
+        place = 0 if messages and messages[0].qos else self._publish_ordinary(messages, 0, created_ns, None)
         if place == len(messages):
             return None
         asked = sum(message.qos > 0 for message in messages)
