@@ -4,6 +4,7 @@ Whether a deadline is met depends on how busy the machine is, so what is tested 
 sentence at the end are those of the table, and that nothing is lost.
 """
 
+import asyncio
 import fcntl
 import os
 import pty
@@ -18,7 +19,7 @@ import termios
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from io import StringIO
 from pathlib import Path
 
@@ -27,6 +28,8 @@ import pytest
 from rich.console import Console
 
 from holdfast.broker.contracts import ContractIndex
+from holdfast.cli.up import arbiter
+from holdfast.cli.up.arbiter import serves
 from holdfast.cli.up.command import PLANT_CONTRACTS
 from holdfast.cli.up.pair import BrokerSeen, Standing, group_text, places_for
 from holdfast.cli.up.plant import TOPICS_PER_CONTRACT_MAX, streams_of
@@ -36,6 +39,7 @@ from holdfast.cli.up.watch import Judge, Row, Snapshot
 from holdfast.client import Message
 from holdfast.contract.file import load_contracts
 from holdfast.contract.verdict import Verdict
+from holdfast.errors import Unavailable
 from holdfast.mqtt.conventions import Place, Stamp, ViewNote
 from holdfast.mqtt.packets import Properties
 from holdfast.replication.group import load_group
@@ -101,6 +105,27 @@ def test_a_primary_that_is_killed_costs_no_contract() -> None:
     assert re.search(rf"broker {killed[1]} +down +mqtt://\S+$", after, re.MULTILINE)
     assert re.search(rf"broker {other} +primary +mqtt://\S+ +pid \d+$", after, re.MULTILINE)
     assert "Seen twice: 0." in after
+
+
+def test_with_zookeeper_a_failover_has_its_word_and_nothing_is_left() -> None:
+    done = run_up("--zookeeper", "--seconds", "4", "--kill-after", "1500ms")
+    check_outcome(done)
+    found = re.match(r"arbiter +ZooKeeper at 127\.0\.0\.1:(\d+) \(\d+\.\d s\)\nbrokers ", done.stdout)
+    assert found is not None, done.stdout
+    assert re.search(r"Failover \d: subscriber \d+\.\d ms, all publishers \d+\.\d ms", done.stdout)
+    assert not serves(int(found[1]))
+
+
+def test_without_zookeeper_that_is_said_with_what_would_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start() -> None:
+        async with AsyncExitStack() as stack:
+            await arbiter.start_arbiter(stack, tmp_path)
+
+    monkeypatch.setattr(arbiter, "JAR", tmp_path / "missing")
+    with pytest.raises(Unavailable, match="apt-get install zookeeper"):
+        asyncio.run(start())
 
 
 def test_it_shows_the_contracts_of_any_file() -> None:

@@ -1,31 +1,14 @@
 """A real ZooKeeper under test, as a process on a free port; ready when it serves, ended by its pid."""
 
 import signal
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from holdfast.cli.up.arbiter import command, serves
 from support.brokers import LOOPBACK, START_S_MAX, STOP_S_MAX, free_port, wait_until
-
-# Debian's package names all it needs in the manifest of this file.
-JAR = "/usr/share/java/zookeeper.jar"
-MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
-# Small and quick to start: these tests are short.
-JVM = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-OPTIONS = ["-Dzookeeper.admin.enableServer=false", "-Dzookeeper.forceSync=no"]
-
-
-def serves(port: int) -> bool:
-    """It accepts connections before it serves them; the answer to this word tells."""
-    try:
-        with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
-            connection.sendall(b"srvr")
-            return b"Mode:" in connection.makefile("rb").read()
-    except OSError:
-        return False
 
 
 class ZooKeeperProcess:
@@ -62,10 +45,9 @@ class ZooKeeperProcess:
     def start(self) -> None:
         log = Path(self._directory.name, "log")
         data = Path(self._directory.name, "data")
-        command = ["java", *JVM, *OPTIONS, "-cp", JAR, MAIN, str(self.port), str(data)]
         with log.open("ab") as output:
             self._process = process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                command(self.port, data), stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
         wait_until(lambda: process.poll() is not None or serves(self.port), "ZooKeeper serving", START_S_MAX)
         if process.poll() is not None:

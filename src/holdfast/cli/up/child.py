@@ -31,13 +31,26 @@ async def start(stack: contextlib.AsyncExitStack, name: str, *module: str, hears
 async def start_python(
     stack: contextlib.AsyncExitStack, name: str, *arguments: str, patient: bool = False, hears: bool = False
 ) -> Child:
-    """Runs Python; a `patient` one leaves the processors to the others when they want them, which come before
-    other programs where that is allowed, and one that `hears` can be told lines."""
+    """Runs Python, as `start_command` runs any program."""
+    return await start_command(stack, name, [sys.executable, *arguments], patient=patient, hears=hears)
+
+
+async def start_command(
+    stack: contextlib.AsyncExitStack,
+    name: str,
+    command: list[str],
+    *,
+    patient: bool = False,
+    hears: bool = False,
+    tells: bool = True,
+) -> Child:
+    """Runs a program; a `patient` one leaves the processors to the others when they want them, which come
+    before other programs where that is allowed. One that `hears` is told lines, one that `tells` has some."""
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child keeps it open
     process = await asyncio.create_subprocess_exec(
-        *tethered([sys.executable, *arguments]),
+        *tethered(command),
         stdin=PIPE if hears else DEVNULL,
-        stdout=PIPE,
+        stdout=PIPE if tells else DEVNULL,
         stderr=errors,
         # Ctrl-C is for this process alone; it ends the others in their order.
         start_new_session=True,

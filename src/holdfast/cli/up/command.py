@@ -56,6 +56,10 @@ def up(
     no_pipeline: Annotated[
         bool, typer.Option("--no-pipeline", help="Leave out Spark: the city lives, and nobody is told.")
     ] = False,
+    zookeeper: Annotated[
+        bool,
+        typer.Option("--zookeeper", help="Start a ZooKeeper too, and let it decide which broker serves."),
+    ] = False,
     seconds: Annotated[
         float | None, typer.Option(min=0.1, help="End by itself after this time; without it at q or Ctrl-C.")
     ] = None,
@@ -77,7 +81,8 @@ def up(
     Keys: k kills the primary (SIGKILL), r starts it again, s pauses it and
     lets it go on, q ends. The page has buttons for k and r. What is written
     goes into a temporary folder that goes with it. Both brokers are on one
-    machine, so no arbiter is needed, and no ZooKeeper is started.
+    machine, where no link between them is cut, so no arbiter is needed; with
+    --zookeeper there is one, as there should be on two machines.
 
     Exits with 0; with --seconds with 1 if a contract was broken; with 1 if it cannot run here.
     """
@@ -99,7 +104,7 @@ def up(
     )
     if beside is None and not table:
         beside = example()
-    wish = Wish(contracts, addresses, at[0] if at else None, beside, not no_pipeline, table)
+    wish = Wish(contracts, addresses, at[0] if at else None, beside, not no_pipeline, table, zookeeper)
     kept = Stage(load_contracts(contracts), wish).run(script)
     if seconds is not None and not kept:
         raise typer.Exit(1)

@@ -79,8 +79,10 @@ def free_address() -> Address:
     return Address(LOOPBACK, *free_ports(1))
 
 
-def group_text(places: list[Place]) -> str:
+def group_text(places: list[Place], arbiter: Address | None = None) -> str:
     lines = [f'name = "{GROUP}"', f'join_wait = "{JOIN_WAIT}"', f'silence = "{SILENCE}"']
+    if arbiter is not None:
+        lines.append(f'zookeeper = "{arbiter}"')
     for place in places:
         mqtt, peer = str(place.mqtt), str(place.peer)
         lines += ["", "[[member]]", f'name = "{place.name}"', f'mqtt = "{mqtt}"', f'peer = "{peer}"']

@@ -1,7 +1,8 @@
 """Starts, follows and ends the processes of the example, and does what keys and the page ask.
 
 Laws:
-- the brokers come first, and are there for clients before anything else is started
+- the brokers come first, behind their arbiter if they have one: they are there for clients before anything
+  else is started
 - the pair is protected and the subscriber subscribed before the plant publishes: what is missing was lost
 - the end goes the way of a message: the plant stops, the subscriber takes what is left, the brokers go
 """
@@ -26,6 +27,7 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.address import Address
+from holdfast.cli.up.arbiter import start_arbiter
 from holdfast.cli.up.beside import Beside
 from holdfast.cli.up.child import Child, start
 from holdfast.cli.up.folder import swept_folder
@@ -74,6 +76,7 @@ class Wish(msgspec.Struct, frozen=True):
     beside: Path | None = None
     pipeline: bool = True
     table: bool = False
+    zookeeper: bool = False
 
 
 class Stage:
@@ -134,9 +137,12 @@ class Stage:
     # -- processes -----------------------------------------------------------------------------------------
 
     async def _start_pair(self, stack: contextlib.AsyncExitStack, folder: Path) -> Pair:
+        arbiter = await start_arbiter(stack, folder) if self._wish.zookeeper else None
+        if arbiter is not None:
+            self._progress("arbiter", f"ZooKeeper at {arbiter}")
         places = places_for(self._wish.listen)
         group = folder / "group.toml"
-        group.write_text(group_text(places))
+        group.write_text(group_text(places, arbiter))
         pair = Pair(stack, places, group, self._wish.contracts, self._draw)
         await pair.start()
         self._progress("brokers", " and ".join(f"mqtt://{place.mqtt}" for place in places))
