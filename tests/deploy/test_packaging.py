@@ -109,6 +109,20 @@ def test_the_container_copies_what_there_is() -> None:
         assert all((ROOT / source).exists() for source in sources), line
 
 
+def test_the_journal_of_the_container_has_a_folder_of_its_own() -> None:
+    """A home has files, a volume may have a lost+found, and a journal does not start beside other files."""
+    text = (ROOT / "deploy" / "Containerfile").read_text()
+    (volume,) = re.findall(r"^VOLUME (.*)$", text, re.MULTILINE)
+    (data,) = re.findall(r'^CMD .*"--data", "(.*)"\]$', text, re.MULTILINE)
+    assert Path(data).parent == Path(volume)
+
+
+def test_units_need_no_program_but_ours_and_a_shell() -> None:
+    for unit in (ROOT / "deploy" / "systemd").glob("*.service"):
+        programs = re.findall(r"^Exec\w+=(\S+)", unit.read_text(), re.MULTILINE)
+        assert set(programs) <= {"/opt/holdfast/bin/holdfast", "/bin/sh"}, unit.name
+
+
 def test_a_broker_tells_systemd_when_it_listens_and_when_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
