@@ -67,8 +67,12 @@ class GroupProcesses:
         return self.listen_peer[name] if of == name or name not in self.relays else self.relays[name].port
 
     def __enter__(self) -> Self:
-        for name in self.names:
-            self.start(name)
+        try:
+            for name in self.names:
+                self.start(name)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
