@@ -36,6 +36,8 @@ FIELDS = {
     "backup_bytes_max": ("20_000_000", "1.5"),
     "state_log_max": ("5", "-5"),
     "slow_max": ('"0ms"', '"-1ms"'),
+    "marks_lag": ('"0ms"', '"-1ms"'),
+    "journal_wait_max": ('"1ms"', '"0ms"'),
     "slice_jobs_max": ("1", "99999999999999999999"),
 }
 

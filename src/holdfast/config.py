@@ -393,7 +393,9 @@ class Limits(Checked, frozen=True, kw_only=True):
     copies_per_topic_max: Annotated[int, _count(10_000)] = 10_000
     backup_bytes_max: Annotated[int, _count(67_108_864)] = 67_108_864
     state_log_max: Annotated[int, _count(10_000)] = 10_000
+    journal_wait_max_ns: Annotated[int, duration(1, "3s")] = named("journal_wait_max", 3 * S)
     slow_max_ns: Annotated[int, duration(0, "50ms")] = named("slow_max", 50 * MS)
+    marks_lag_ns: Annotated[int, duration(0, "20ms")] = named("marks_lag", 20 * MS)
     slice_jobs_max: Annotated[int, _count(1000)] = 1000
 
     def relations(self) -> Iterator[Problem]:

@@ -101,6 +101,7 @@ class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     behind: int | None = None  # changes of state that it has not confirmed; None: it does not follow us
     waiting_bytes: int = 0  # what waits to be sent to it
     backup: bool = False  # copies go there
+    contracts_differ: bool = False  # one of the two has read its contracts again, and the other has not
 
 
 class Failover(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +196,11 @@ class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     slices: Histogram  # how long a slice of work took; what comes meanwhile waits for it
     refusals: dict[str, int] = {}  # by the name of their MQTT reason
     links: list[LinkStatus] = []
+    unarbitrated: str = (
+        ""  # what is done while the arbiter gives no answer: wait, go-on; empty: there is none
+    )
+    unanswered: bool = False  # it was asked, and gave none yet
+    holding: bool = False  # nothing is acknowledged that only this broker has
     failovers_total: int = 0
     failovers: list[Failover] = []  # the last FAILOVERS_MAX, oldest first
     changes: list[RoleChange] = []  # of role, the last CHANGES_MAX, oldest first
@@ -281,9 +287,18 @@ def _of_broker(status: BrokerStatus) -> Iterator[Trouble]:
     if x_ns is not None and x_ns > promised_ns:
         words = f"a failover took {about_ns(x_ns)}, the contracts reckon with {format_duration(promised_ns)}"
         yield Trouble(about="", severity="warning", words=words)
+    if status.holding and status.unanswered:
+        words = "the arbiter gives no answer: nothing is acknowledged that only this broker has"
+        yield Trouble(about="", severity="broken", words=words)
+    elif status.unanswered:
+        words = "the arbiter gives no answer: what is acknowledged now is lost if another member serves"
+        yield Trouble(about="", severity="warning", words=words)
     for link in status.links:
         if link.health != "up":
             yield Trouble(about=link.member, severity="warning", words=f"the link to it is {link.health}")
+        if link.contracts_differ:
+            words = "its contracts differ from ours: reload both with the same file"
+            yield Trouble(about=link.member, severity="warning", words=words)
     for contract in status.contracts:
         yield from contract_troubles(contract, status.at_ns)
 

@@ -38,7 +38,7 @@ def test_a_mutant_is_found_and_its_story_told() -> None:
     assert done.returncode == 1
     last = done.stdout.splitlines()[-1]
     assert "bad seeds: " in last
-    seed = last.rpartition(" ")[2]
+    seed = last.partition("bad seeds: ")[2].split(" ")[0]
     told = holdfast("--seed", seed, "--mutant", "client-gives-twice", "--explain")
     assert told.returncode == 1
     assert "BROKEN Once" in told.stdout
@@ -50,8 +50,8 @@ def test_a_mutant_is_found_and_its_story_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "either --seed N or --seeds A..B"),
-        (("--seed", "1", "--seeds", "1..2"), "either --seed N or --seeds A..B"),
+        ((), "give one of --seed N, --seeds A..B and --fresh COUNT"),
+        (("--seed", "1", "--seeds", "1..2"), "give one of --seed N, --seeds A..B and --fresh COUNT"),
         (("--seeds", "5..1"), '"5..1" is not a range; for example 1..1000'),
         (("--seeds", "many"), '"many" is not a range'),
         (("--seed", "1", "--mutant", "nobody"), "there is no nobody; there are client-gives-twice"),

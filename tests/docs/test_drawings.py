@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+from holdfast.broker.broker import TOPICS_IDLE_NS
 from holdfast.config import Limits
 from holdfast.endpoint import failover
 from holdfast.replication import roles
@@ -79,6 +80,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"{limits.backup_bytes_max // 2**20} MiB (`backup_bytes_max`)" in page
     assert f"last {limits.state_log_max:,} (`state_log_max`)" in page
     assert f"their expiry, at least {GRACE_S} s" in page
+    assert f"A topic without a message for {TOPICS_IDLE_NS // S} s is forgotten." in page
     assert RETRY_S == 0.5
     assert "tries the disk every half second" in page
     for index, words in enumerate(("the first member {}, {}, {} …", "the second {}, {}, {} …")):

@@ -1,11 +1,15 @@
 """The page of events lists every event that the code tells, and no other."""
 
 import ast
+import asyncio
 import io
 import json
 import re
+import time
 from contextlib import redirect_stderr
 from pathlib import Path
+
+import pytest
 
 from holdfast.runtime import log
 
@@ -36,13 +40,83 @@ def told() -> set[str]:
     return found
 
 
-def listed() -> set[str]:
-    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "logs.md").read_text(), re.MULTILINE)
+def listed(heading: str = "") -> set[str]:
+    """The events in the tables under the headings that end so."""
+    sections = (ROOT / "docs" / "logs.md").read_text().split("\n## ")[1:]
+    rows = [
+        row
+        for section in sections
+        if section.partition("\n")[0].endswith(heading)
+        for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    ]
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
 def test_every_event_is_listed_and_told() -> None:
     assert told() == listed()
+
+
+def test_the_states_of_the_page_are_those_of_the_log() -> None:
+    assert listed(": states") == log.STATES
+
+
+def written(*events: tuple[str, dict[str, object]]) -> list[str]:
+    lines = io.StringIO()
+    with redirect_stderr(lines):
+        for event, details in events:
+            log.log_event(event, details)
+    return [line.split(" ", 1)[1] for line in lines.getvalue().splitlines()]
+
+
+def test_the_last_line_about_a_state_is_the_present_state() -> None:
+    """Nothing is left out, however fast a group changes: the last word is what it is now."""
+    lost: tuple[str, dict[str, object]] = ("unprotected", {"view": 7})
+    back: tuple[str, dict[str, object]] = ("protected", {"view": 8, "heirs": "b"})
+    more: tuple[str, dict[str, object]] = ("protected", {"view": 12, "heirs": "b, c"})
+    lines = written(lost, back, lost, back, more)
+    assert [line.split()[0] for line in lines] == [
+        *("event=unprotected", "event=protected", "event=unprotected", "event=protected", "event=protected")
+    ]
+    assert "b, c" in lines[-1]
+
+
+def test_a_state_that_flaps_floods_nothing_and_its_last_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand changes in a moment: a few lines at once, and a second later what it is now."""
+    monkeypatch.setattr(log, "REPEAT_S", 0.05)
+    monkeypatch.setattr(log, "_burst", (0.0, 0))
+    lines = io.StringIO()
+
+    async def flap() -> None:
+        for number in range(500):
+            log.log_event("unprotected", {"view": number})
+            log.log_event("protected", {"view": number, "heirs": "b"})
+        assert len(lines.getvalue().splitlines()) <= log.STATE_LINES_MAX
+        deadline = time.monotonic() + 5
+        while "view=499" not in lines.getvalue() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+
+    with redirect_stderr(lines):
+        asyncio.run(flap())
+    found = lines.getvalue().splitlines()
+    assert len(found) <= log.STATE_LINES_MAX + 2
+    assert "event=unprotected view=499" in found[-2]
+    assert "event=protected view=499" in found[-1]
+
+
+def test_a_state_that_did_not_change_is_told_once() -> None:
+    same: tuple[str, dict[str, object]] = ("not arbitrated", {"view": 4, "why": "no answer"})
+    assert len(written(*[same] * 100)) == 1
+
+
+def test_what_clients_do_between_two_states_changes_nothing() -> None:
+    client: tuple[str, dict[str, object]] = ("refused", {"reason": "0x96"})
+    lost: tuple[str, dict[str, object]] = ("journal failed", {"why": "full"})
+    back: tuple[str, dict[str, object]] = ("journal recovered", {"undone": 0})
+    lines = written(lost, *[client] * 50, back, *[client] * 50, lost)
+    assert [line.split('"')[1] for line in lines if "journal" in line] == [
+        *("journal failed", "journal recovered", "journal failed")
+    ]
+    assert sum("refused" in line for line in lines) <= 1
 
 
 def test_both_forms_say_the_same() -> None:
@@ -61,9 +135,4 @@ def test_a_line_is_one_line_and_has_an_end() -> None:
 
 
 def test_repetitions_are_counted_not_written() -> None:
-    written = io.StringIO()
-    with redirect_stderr(written):
-        for _ in range(100):
-            log.log_event("tested", {"reason": "0x81"})
-        log.log_event("tested", {"reason": "0x82"})
-    assert len(written.getvalue().splitlines()) == 2
+    assert len(written(*[("tested", {"reason": "0x81"})] * 100, ("tested", {"reason": "0x82"}))) == 2

@@ -14,6 +14,7 @@ from holdfast.errors import ConfigError, Unavailable
 from holdfast.journal import Bounds, Corrupt, Journal, NotAccepted, Refusal, State
 from holdfast.journal.format import HEADER_BYTES, segment_name
 from support.brokers import wait_until
+from support.disks import small_disk
 
 MESSAGE = 1
 SMALL = Bounds(segment_bytes=4096, bytes_max=2**20, waiting_bytes_max=2**19)
@@ -152,13 +153,8 @@ def test_two_never_share_a_directory(tmp_path):
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A real file system of 256 KiB."""
-    mounted = tmp_path / "tiny"
-    mounted.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(mounted)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a file system needs root")
-    yield mounted
-    subprocess.run(["umount", "--lazy", str(mounted)], check=True)
+    with small_disk(tmp_path, 256) as mounted:
+        yield mounted
 
 
 def test_a_file_system_that_is_full(tiny_disk):

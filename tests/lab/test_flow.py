@@ -166,6 +166,8 @@ def test_an_interrupted_trial_leaves_no_outcome_and_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     code = (
+        # What is started in the background of a shell ignores SIGINT, and so would this.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "import sys, msgspec; from pathlib import Path; from holdfast.lab.model import Trial; "
         "from holdfast.lab.run import run_trial; "
         "run_trial(msgspec.json.decode(sys.argv[1], type=Trial), Path(sys.argv[2]))"

@@ -68,4 +68,5 @@ class KeptBench(Bench):
         self.notebook.write(self.keeping)
         if self.syncs:
             self.notebook.sync(self.keeping)
-        return more or self.keeping.waiting or self.broker.core.board.waiting
+        core = self.broker.core
+        return more or self.keeping.waiting or core.board.waiting or bool(core.control)

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.replication.pair import MS, Client, Group
 from tests.replication.test_kept_pair import KeptGroup, payloads
 
-from holdfast.mqtt.packets import Puback, Publish
+from holdfast.mqtt.packets import Disconnect, Puback, Publish, Pubrec, Suback, Subscribe, Subscription
+from holdfast.mqtt.reasons import Reason
+from holdfast.replication.member import Member
 from holdfast.replication.roles import Role
+from holdfast.replication.views import Standing, is_won, why_lost
 
 JOIN_NS = 1_000 * MS
 APART = frozenset("ab")
 
 
 class Arbiter:
-    """What ZooKeeper keeps: one number, and whose it is."""
+    """What ZooKeeper keeps: the view that stands."""
 
     def __init__(self) -> None:
-        self.number, self.holder = 0, ""
+        self.standing: Standing | None = None
         self.reached_by = set("abcd")
+        self.lives: dict[Member, str] = {}
+
+    @property
+    def number(self) -> int:
+        return 0 if self.standing is None else self.standing.number
+
+    @property
+    def holder(self) -> str:
+        return "" if self.standing is None else self.standing.holder
 
     def answer(self, group: Group, order: str = "abcd") -> bool:
         """Answers what was asked, in that order of members; says whether anybody asked."""
@@ -34,11 +47,13 @@ class Arbiter:
                 if name not in self.reached_by:
                     member.claimed(claim.number, None, group.now_ns, why="no answer")
                     continue
-                mine = (self.number, self.holder) == (claim.number, name)
-                won = mine or (self.number <= claim.after and self.number < claim.number)
+                life = self.lives.setdefault(member, str(len(self.lives)))
+                won = is_won(self.standing, claim, name, life)
                 if won:
-                    self.number, self.holder = claim.number, name
-                member.claimed(claim.number, won, group.now_ns, standing=self.number, why=self.holder)
+                    self.standing = Standing(claim.number, name, claim.heirs, life)
+                assert self.standing is not None
+                why = why_lost(self.standing, claim, name)
+                member.claimed(claim.number, won, group.now_ns, standing=self.standing, why=why)
         return asked
 
 
@@ -211,7 +226,7 @@ def test_members_without_any_memory_serve_when_all_are_there() -> None:
     group.start("a")
     group.pass_time(3 * JOIN_NS, 10 * MS)
     assert len(serving(group)) == 1
-    assert group.primary.view.number == group.arbiter.number + 4  # with an heir
+    assert group.primary.view.number == group.arbiter.number
 
 
 def test_the_end_of_an_old_connection_is_not_the_end_of_an_heir() -> None:
@@ -225,3 +240,178 @@ def test_the_end_of_an_old_connection_is_not_the_end_of_an_heir() -> None:
     group.run()
     assert primary.view == view
     assert primary.core.board.backup is new
+
+
+def away_and_publisher(group: Group) -> Client:
+    """Somebody is subscribed and away; the client that publishes to it."""
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("loose/+", qos=1)
+    group.primary.lost(away.connection, group.now_ns)
+    return publisher
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_cut_off_from_heirs_and_arbiter_a_primary_promises_nothing_however_long_that_takes(size: int) -> None:
+    group = ArbitratedGroup(size)
+    publisher = away_and_publisher(group)
+    group.arbiter.reached_by.discard("a")
+    group.cut |= {frozenset(("a", other)) for other in "bc"[: size - 1]}
+    for number in range(1, 21):
+        publisher.publish("loose/1", b"x", qos=1, packet_id=number)
+        publisher.publish("loose/2", b"x", qos=2, packet_id=100 + number)
+        group.pass_time(500 * MS, 10 * MS)
+    assert group.members["a"].role is Role.PRIMARY
+    assert [each for each in publisher.take() if isinstance(each, Puback | Pubrec)] == []
+    assert any(member.role is Role.PRIMARY for name, member in group.members.items() if name != "a")
+    group.arbiter.reached_by.add("a")
+    group.pass_time(1_100 * MS, 10 * MS)
+    assert group.members["a"].role is not Role.PRIMARY
+    assert [each for each in publisher.take() if isinstance(each, Puback | Pubrec)] == []
+
+
+def test_what_waited_for_the_arbiter_is_acknowledged_when_it_answers() -> None:
+    group = ArbitratedGroup()
+    publisher = away_and_publisher(group)
+    group.arbiter.reached_by.clear()
+    group.crash("b")
+    for number in range(1, 51):
+        publisher.publish("loose/1", b"x", qos=1, packet_id=number)
+        group.pass_time(100 * MS, 10 * MS)
+    assert acks(publisher) == []
+    group.arbiter.reached_by.update("ab")
+    group.pass_time(1_100 * MS, 10 * MS)
+    assert acks(publisher) == list(range(1, 51))
+
+
+def test_a_primary_that_waits_for_the_arbiter_does_not_spin() -> None:
+    group = ArbitratedGroup()
+    publisher = away_and_publisher(group)
+    group.arbiter.reached_by.clear()
+    group.crash("b")
+    publisher.publish("loose/1", b"x", qos=1, packet_id=1)
+    group.pass_time(3_000 * MS, 10 * MS)
+    member = group.members["a"]
+    assert not member.turn(group.now_ns, group.wall_ns)
+    assert member.next_ns is not None
+    assert member.next_ns > group.now_ns
+
+
+def test_a_group_may_choose_to_go_on_without_its_arbiter() -> None:
+    group = ArbitratedGroup(unarbitrated="go-on")
+    publisher = away_and_publisher(group)
+    group.arbiter.reached_by.clear()
+    group.cut.add(APART)
+    publisher.publish("loose/1", b"x", qos=1, packet_id=7)
+    group.pass_time(200 * MS, 10 * MS)
+    assert acks(publisher) == [7]
+    (told,) = {details["meanwhile"] for _, event, details in group.events if event == "not arbitrated"}
+    assert told == "acknowledges what only this broker has"
+
+
+def test_the_arbiter_knows_every_view_and_its_heirs() -> None:
+    group = ArbitratedGroup(3)
+    standing = group.arbiter.standing
+    assert standing is not None
+    assert (standing.number, standing.heirs) == (group.primary.view.number, group.primary.view.heirs)
+    group.crash(standing.heirs[0])
+    group.pass_time(100 * MS)
+    standing = group.arbiter.standing
+    assert (standing.number, standing.heirs) == (group.primary.view.number, group.primary.view.heirs)
+    assert len(standing.heirs) == 1
+
+
+def test_without_the_arbiter_no_heir_is_added_and_the_primary_goes_on_alone() -> None:
+    group = ArbitratedGroup()
+    publisher = away_and_publisher(group)
+    group.crash("b")
+    group.pass_time(50 * MS)
+    group.arbiter.reached_by.clear()
+    group.start("b")
+    group.pass_time(500 * MS, 10 * MS)
+    assert group.primary.view.heirs == ()
+    publisher.publish("loose/1", b"x", qos=1, packet_id=7)
+    group.pass_time(50 * MS)
+    assert acks(publisher) == [7]
+    group.arbiter.reached_by.update("ab")
+    group.pass_time(1_500 * MS, 10 * MS)
+    assert group.primary.view.heirs == ("b",)
+
+
+def test_the_survivor_of_a_lost_host_serves_when_it_starts_again_without_memory() -> None:
+    group = ArbitratedGroup()
+    group.crash("b")
+    group.pass_time(100 * MS)
+    before = group.primary.view.number
+    group.crash("a")
+    group.start("a")
+    group.pass_time(1_200 * MS, 10 * MS)
+    assert serving(group) == ["a"]
+    assert group.primary.view.number > before
+
+
+def test_a_primary_that_starts_again_without_memory_leaves_it_to_the_heir_that_sleeps() -> None:
+    group = ArbitratedGroup()
+    publisher = away_and_publisher(group)
+    publisher.say(Publish(topic="loose/1", payload=b"x", qos=1, packet_id=7))
+    group.pass_time(5 * MS)
+    assert acks(publisher) == [7]
+    group.stalled.add("b")
+    group.cut.add(APART)
+    group.crash("a")
+    group.start("a")
+    group.pass_time(5_000 * MS, 10 * MS)
+    assert serving(group) == []
+    group.stalled.clear()
+    group.cut.clear()
+    group.pass_time(2_500 * MS, 10 * MS)
+    assert serving(group) == ["b"]
+    assert [each.payload for each in group.client("away").messages()] == [b"x"]
+
+
+def test_who_lost_its_claim_sends_its_clients_to_the_winner() -> None:
+    group = ArbitratedGroup()
+    client = group.client("c")
+    group.order = "ba"
+    group.prompt = False
+    group.cut.add(APART)
+    group.pass_time(80 * MS)
+    group.prompt = True
+    group.pass_time(1 * MS)
+    (told,) = [packet for packet in client.take() if isinstance(packet, Disconnect)]
+    assert told.reason == Reason.SERVER_MOVED
+    assert told.properties.server_reference == group.config.member("b").mqtt
+
+
+def test_while_it_is_not_known_who_serves_no_subscription_is_granted() -> None:
+    group = ArbitratedGroup()
+    client = group.client("c")
+    group.arbiter.reached_by.clear()
+    group.crash("b")
+    client.say(Subscribe(1, [Subscription("loose/#", 1)]))
+    group.pass_time(3_000 * MS, 10 * MS)
+    assert not [each for each in client.take() if isinstance(each, Suback)]
+    group.arbiter.reached_by.update("ab")
+    group.pass_time(1_100 * MS, 10 * MS)
+    (answer,) = [each for each in client.take() if isinstance(each, Suback)]
+    assert answer.reasons == [1]
+
+
+def test_an_heir_of_before_serves_though_a_view_was_given_that_it_never_heard_of() -> None:
+    """The primary asks for a view with another heir, is given it, and dies before it hears so."""
+    group = ArbitratedGroup(3)
+    first, second = group.primary.view.heirs
+    group.crash(second)
+    group.pass_time(100 * MS)
+    group.prompt = False
+    group.start(second)
+    for _ in range(100):
+        group.pass_time(5 * MS)
+        if claims := group.members["a"].claims:
+            break
+    (claim,) = claims
+    assert claim.heirs == (first, second)
+    group.arbiter.standing = Standing(claim.number, "a", claim.heirs, "0")
+    group.crash("a")
+    group.prompt = True
+    group.pass_time(500 * MS, 10 * MS)
+    assert serving(group) == [first]

@@ -13,6 +13,7 @@ from tests.replication.notebook import KeptBench, Notebook
 
 from holdfast.contract.model import ContractBook
 from holdfast.errors import ConfigError, Unavailable
+from holdfast.mqtt.conventions import format_stamp
 from holdfast.mqtt.packets import Disconnect, Properties, Puback, Publish, Pubrec, Unsubscribe
 from holdfast.mqtt.reasons import Reason
 from holdfast.replication.increments import everything
@@ -178,22 +179,23 @@ def test_while_the_journal_takes_nothing_only_durable_messages_are_refused() -> 
     subscriber.subscribe("+/+", qos=1)
     notebook.full = True
     publisher.say(Publish(topic="kept/1", payload=b"too late", qos=1, packet_id=1))
-    assert answers(publisher) == []  # taken before anybody knew
+    (under_way,) = answers(publisher)  # taken before anybody knew
+    assert (under_way.packet_id, under_way.reason) == (1, Reason.QUOTA_EXCEEDED)
+    assert "journal" in (under_way.properties.reason_string or "")
     publisher.say(Publish(topic="kept/1", payload=b"refused", qos=1, packet_id=2))
     publisher.say(Publish(topic="kept/1", payload=b"refused", qos=2, packet_id=3))
     publisher.say(Publish(topic="kept/1", payload=b"no promise", qos=0))
     publisher.say(Publish(topic="plain/1", payload=b"other", qos=1, packet_id=4))
     assert payloads(subscriber) == [b"too late", b"no promise", b"other"]
     assert [event for event, _ in kept.events if event.startswith("journal")] == ["journal failed"]
-    notebook.full = False
-    kept.keeping.try_again()
-    kept.run()
-    first, second, third, fourth = answers(publisher)
-    assert (first.packet_id, first.reason) == (1, 0)
+    second, third, fourth = answers(publisher)
     assert (second.packet_id, second.reason) == (2, Reason.QUOTA_EXCEEDED)
     assert (third.packet_id, third.reason) == (3, Reason.QUOTA_EXCEEDED)
     assert "journal" in (second.properties.reason_string or "")
     assert fourth.reason == 0
+    notebook.full = False
+    kept.keeping.try_again()
+    kept.run()
     publisher.say(Publish(topic="kept/1", payload=b"taken", qos=1, packet_id=5))
     assert answers(publisher)[0].reason == 0
     names = [event for event, _ in kept.events if event.startswith("journal")]
@@ -205,10 +207,102 @@ def test_a_client_of_mqtt_3_is_sent_away_rather_than_told_a_lie() -> None:
     kept = bench(notebook)
     publisher = kept.client("p", version=4)
     notebook.full = True
-    publisher.say(Publish(topic="kept/1", payload=b"first", qos=1, packet_id=1))
-    publisher.say(Publish(topic="kept/1", payload=b"second", qos=1, packet_id=2))
+    publisher.say(Publish(topic="kept/1", payload=b"under way", qos=1, packet_id=1))
     assert publisher.take() == []
     assert publisher.connection.closing
+    another = kept.client("q", version=4)
+    another.say(Publish(topic="plain/1", payload=b"", qos=1, packet_id=1))
+    assert len(answers(another)) == 1
+    another.say(Publish(topic="kept/1", payload=b"new", qos=1, packet_id=2))
+    assert another.take() == []
+    assert another.connection.closing
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    sent=st.lists(st.tuples(st.sampled_from(["kept/1", "plain/1"]), st.integers(1, 2)), max_size=12),
+    synced=st.integers(0, 12),
+    fails=st.sampled_from(["sync", "write"]),
+)
+def test_whatever_waits_for_a_journal_that_fails_is_answered_at_once(
+    sent: list[tuple[str, int]], synced: int, fails: str
+) -> None:
+    """Some are in the journal, the rest is under way when it fails; then everybody dies."""
+    notebook = Notebook()
+    kept = bench(notebook)
+    assert kept.keeping is not None
+    away = kept.client("s", **FOREVER)
+    away.subscribe("+/+", qos=1)
+    away.say(Disconnect())
+    publisher = kept.client("p")
+    expected = {}
+    for number, (topic, qos) in enumerate(sent, 1):
+        if number == synced + 1:
+            kept.run()
+            kept.syncs, notebook.full = False, fails == "write"
+        refused = topic == "kept/1" and number > synced
+        expected[number] = Reason.QUOTA_EXCEEDED if refused else Reason.SUCCESS
+        publisher.publish(topic, b"%d" % number, qos=qos, packet_id=number)
+    if kept.syncs:
+        kept.run()
+        kept.syncs = False
+    kept.run()
+    kept.keeping.refused("the disk is gone")
+    kept.run()
+    assert {answer.packet_id: answer.reason for answer in answers(publisher)} == expected
+    session = kept.broker.clients.sessions["p"]
+    taken = {number for number, (_, qos) in enumerate(sent, 1) if qos == 2 and not expected[number]}
+    assert (session.received or set()) == taken
+    notebook.crash()
+    after = bench(notebook)
+    again = after.client("s", **FOREVER)
+    after.run()
+    missing = {number for number, (topic, _) in enumerate(sent, 1) if topic == "kept/1"}
+    missing -= {int(payload) for payload in payloads(again)}
+    assert all(expected[number] for number in missing)
+
+
+def test_a_refused_qos_2_message_may_be_sent_again_under_its_number() -> None:
+    notebook = Notebook()
+    kept = bench(notebook)
+    assert kept.keeping is not None
+    publisher = kept.client("p", **FOREVER)
+    notebook.full = True
+    publisher.say(Publish(topic="kept/1", payload=b"", qos=2, packet_id=7))
+    (refused,) = answers(publisher)
+    assert isinstance(refused, Pubrec)
+    assert refused.reason == Reason.QUOTA_EXCEEDED
+    notebook.full = False
+    kept.keeping.try_again()
+    kept.run()
+    before = notebook.durable
+    publisher.say(Publish(topic="kept/1", payload=b"again", qos=2, packet_id=7))
+    (taken,) = answers(publisher)
+    assert taken.reason in (Reason.SUCCESS, Reason.NO_MATCHING_SUBSCRIBERS)
+    assert any(kind == Kind.MESSAGE for number, kind, _ in notebook.records if number > before)
+
+
+def test_what_comes_again_while_the_journal_takes_nothing_is_refused_too() -> None:
+    """Its first copy waits in memory: an acknowledgement would be a lie."""
+    notebook = Notebook()
+    kept = bench(notebook)
+    assert kept.keeping is not None
+    publisher = kept.client("p")
+    stamp = {"qos": 1, "properties": Properties(user=[format_stamp(1_700_000_000_000_000_000, 5, "p")])}
+    kept.syncs = False
+    publisher.say(Publish(topic="kept/1", payload=b"x", packet_id=1, **stamp))
+    publisher.say(Publish(topic="kept/1", payload=b"x", packet_id=2, **stamp))
+    assert kept.broker.core.duplicates == 1
+    assert answers(publisher) == []
+    kept.keeping.refused("full")
+    kept.run()
+    publisher.say(Publish(topic="kept/1", payload=b"x", packet_id=3, **stamp))
+    assert [answer.reason for answer in answers(publisher)] == [Reason.QUOTA_EXCEEDED] * 3
+    kept.syncs = True
+    kept.keeping.try_again()
+    kept.run()
+    publisher.say(Publish(topic="kept/1", payload=b"x", packet_id=4, **stamp))
+    assert [answer.reason for answer in answers(publisher)] == [Reason.SUCCESS]
 
 
 def test_a_journal_that_is_still_full_is_tried_again_without_another_word() -> None:

@@ -225,7 +225,7 @@ def test_a_primary_that_steps_down_leaves_its_messages_to_the_other() -> None:
     group.stalled.clear()
     group.pass_time(100 * MS)
     assert group.members["a"].role is Role.BACKUP
-    assert sorted(message[-1] for message in group.keepings["a"].undone.values()) == [b"one", b"two"]
+    assert sorted(message.payload for message in group.keepings["a"].undone.values()) == [b"one", b"two"]
     again = group.client("s")
     for message in again.messages():
         again.say(Puback(message.packet_id))
@@ -254,3 +254,25 @@ def test_a_member_that_heard_no_beat_goes_on_above_the_numbers_of_subscriptions(
     new = group.client("n")
     new.say(Subscribe(1, [Subscription("loose/r")]))
     assert payloads(new) == [b"retained"]
+
+
+def test_who_came_back_has_every_durable_message_in_its_journal_too() -> None:
+    """The primary sends it the messages again that it had before, under the same numbers."""
+    group = KeptGroup()
+    away, publisher = group.client("s"), group.client("p")
+    away.subscribe("kept/+", qos=1)
+    group.primary.lost(away.connection, group.now_ns)
+    for number in range(1, 21):
+        publisher.say(Publish(topic="kept/1", payload=b"%d" % number, qos=1, packet_id=number))
+    group.pass_time(50 * MS)
+    assert len(group.keepings["b"].undone) == 20
+    group.crash("b")
+    group.pass_time(100 * MS)
+    group.start("b")
+    group.pass_time(500 * MS)
+    assert group.primary.view.heirs == ("b",)
+    assert len(group.keepings["b"].undone) == 20
+    group.crash_all()
+    group.start("b")
+    group.pass_time(2_500 * MS, 10 * MS)
+    assert payloads(group.client("s")) == [b"%d" % number for number in range(1, 21)]

@@ -612,17 +612,61 @@ def test_members_with_other_contracts_refuse_each_other_in_words() -> None:
     assert ("a", "the contract files differ: give every member the same") in refusals
 
 
-def test_after_a_reload_members_protect_each_other_when_both_have_it() -> None:
+def test_a_reload_at_one_member_after_the_other_leaves_the_pair_together() -> None:
     group = Group()
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("loose/+", qos=1)
+    group.members["a"].lost(away.connection, group.now_ns)
     new = book(contract("other", "other/+", "1s", 0))
-    group.members["a"].reload(new)
-    group.pass_time(200 * MS)
-    assert group.members["a"].role is Role.PRIMARY
-    assert group.members["a"].view.heirs == ()
-    assert group.members["b"].role is Role.JOINING
-    group.members["b"].reload(new)
-    group.pass_time(200 * MS)
-    assert group.members["b"].role is Role.BACKUP
+    for number, name in enumerate(("a", "b"), 1):
+        group.members[name].reload(new)
+        publisher.publish("loose/1", str(number).encode(), qos=1, packet_id=number)
+        group.pass_time(3_000 * MS, 10 * MS)
+        assert group.members["a"].role is Role.PRIMARY
+        assert group.members["a"].view.heirs == ("b",)
+        assert group.members["b"].role is Role.BACKUP
+    told = [(name, event) for name, event, _ in group.events if event.startswith("contracts")]
+    assert sorted(told) == [
+        ("a", "contracts agree"),
+        ("a", "contracts differ"),
+        ("b", "contracts agree"),
+        ("b", "contracts differ"),
+    ]
+    group.crash("a")
+    group.pass_time(100 * MS)
+    assert [each.payload for each in group.client("away").messages()] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("later", ["a", "b"])
+def test_who_starts_with_other_contracts_never_serves_while_the_other_lives(later: str) -> None:
+    group = Group()
+    other = "b" if later == "a" else "a"
+    group.crash(later)
+    group.pass_time(100 * MS)
+    assert group.primary.name == other
+    group.start(later, book(contract("other", "other/+", "1s", 0)))
+    for _ in range(500):
+        group.pass_time(20 * MS, 10 * MS)
+        assert group.primary.name == other
+    group.crash(other)
+    group.pass_time(2_500 * MS, 10 * MS)
+    assert group.primary.name == later
+
+
+def test_a_backup_that_is_refused_when_it_comes_back_does_not_take_over() -> None:
+    """Its link breaks while the contracts differ: the refusal is a word of a primary that lives."""
+    group = Group()
+    group.members["b"].reload(book(contract("other", "other/+", "1s", 0)))
+    group.pass_time(100 * MS)
+    link = group.primary.peers.link_to("b")
+    group.primary.peers.close(link)
+    group.primary.peer_ended(link, group.now_ns)
+    for _ in range(500):
+        group.pass_time(20 * MS, 10 * MS)
+        assert group.primary.name == "a"
+    group.members["b"].reload(group.book)
+    group.pass_time(500 * MS)
+    assert group.primary.view.heirs == ("b",)
 
 
 def test_a_full_backup_says_so_and_does_not_take_over() -> None:

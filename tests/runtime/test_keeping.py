@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from conformance.peer import Peer
-from conformance.wire import P, Type, publish
+from conformance.wire import P, Type, ack, publish
 from support.brokers import LOOPBACK, StartBroker, wait_until
+from support.disks import fill, small_disk
 from support.groups import GroupProcesses
 
 WAIT_S_MAX = 10.0
+ANSWER_S_MAX = 1.0
 FOREVER = {"clean": False, "props": [(P.SESSION_EXPIRY, 0xFFFFFFFF)]}
 CONTRACTS = """
 [deployment]
@@ -44,13 +47,8 @@ def contracts(tmp_path: Path) -> Path:
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     """A disk that is soon full."""
-    mounted = tmp_path / "tiny"
-    mounted.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(mounted)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a file system needs root")
-    yield mounted
-    subprocess.run(["umount", "--lazy", str(mounted)], check=True)
+    with small_disk(tmp_path, 256) as mounted:
+        yield mounted
 
 
 def leave_something(port: int) -> int:
@@ -137,18 +135,6 @@ def test_what_came_until_the_last_moment_is_there_if_it_was_acknowledged(
 # Disks that are full
 
 
-def fill(disk: Path) -> Path:
-    ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        for size in (65536, 4096):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue
-    return ballast
-
-
 def test_a_full_disk_refuses_durable_messages_and_nothing_else(
     start_broker: StartBroker, contracts: Path, tiny: Path
 ) -> None:
@@ -158,22 +144,64 @@ def test_a_full_disk_refuses_durable_messages_and_nothing_else(
         client.subscribe(("+/+", 1))
         ballast = fill(tiny)
         client.send(publish("kept/1", bytes(8192), qos=1, pid=100))
+        under_way = client.expect(Type.PUBACK)
+        assert (under_way.pid, under_way.reason) == (100, 0x97)
         wait_until(lambda: 'event="journal failed"' in broker.stderr, "the journal failing", WAIT_S_MAX)
         assert client.receive(WAIT_S_MAX).payload == bytes(8192)
         client.send(publish("other/1", b"goes on", qos=0))
         assert client.receive().payload == b"goes on"
         client.send(publish("kept/1", b"refused", qos=1, pid=101))
-        ballast.unlink()
-        wait_until(lambda: 'event="journal recovered"' in broker.stderr, "its recovery", WAIT_S_MAX)
-        assert client.expect(Type.PUBACK).reason in (0x00, 0x10)
         refused = client.expect(Type.PUBACK)
         assert (refused.pid, refused.reason) == (101, 0x97)
         assert b"journal" in str(refused.prop(P.REASON_STRING)).encode()
+        ballast.unlink()
+        wait_until(lambda: 'event="journal recovered"' in broker.stderr, "its recovery", WAIT_S_MAX)
         answer = client.publish("kept/1", b"taken again", qos=1)
         assert answer is not None
         assert answer.reason == 0
     assert broker.stderr.count('event="journal failed"') == 1
     assert broker.stderr.count('event="journal recovered"') == 1
+
+
+def test_a_full_disk_leaves_nobody_without_an_answer_and_nothing_acknowledged_is_lost(
+    start_broker: StartBroker, contracts: Path, tiny: Path
+) -> None:
+    """100 durable messages under way when the disk is full, 100 plain ones between them."""
+    options = ("--contracts", str(contracts), "--data", str(tiny / "data"))
+    broker = start_broker(*options)
+    with Peer(broker.port) as publisher, Peer(broker.port) as subscriber:
+        subscriber.connect("s", **FOREVER)
+        subscriber.subscribe(("kept/+", 1))
+        subscriber.drop()
+        publisher.connect("p")
+        ballast = fill(tiny)
+        packets = [
+            publish(("kept/1", "other/1")[pid % 2], b"%d" % pid + bytes(500), qos=1, pid=pid)
+            for pid in range(1, 201)
+        ]
+        begin = time.monotonic()
+        publisher.send(*packets)
+        reasons = {answer.pid: answer.reason for answer in (publisher.expect(Type.PUBACK) for _ in packets)}
+        assert time.monotonic() - begin < ANSWER_S_MAX
+        assert sorted(reasons) == list(range(1, 201))
+        assert all(reasons[pid] in (0x00, 0x10) for pid in range(1, 201, 2))
+        assert [reasons[pid] for pid in range(2, 201, 2)].count(0x97) > 50
+        ballast.unlink()
+        wait_until(lambda: 'event="journal recovered"' in broker.stderr, "its recovery", WAIT_S_MAX)
+        for pid in range(201, 221):
+            publisher.send(publish("kept/1", b"%d" % pid, qos=1, pid=pid))
+            reasons[pid] = publisher.expect(Type.PUBACK).reason
+        assert [reasons[pid] for pid in range(201, 221)] == [0x00] * 20
+    broker.kill()
+    again = start_broker(*options)
+    acknowledged = {pid for pid, reason in reasons.items() if reason == 0x00 and (pid > 200 or pid % 2 == 0)}
+    with Peer(again.port) as subscriber:
+        assert subscriber.connect("s", **FOREVER).session_present
+        got = set[int]()
+        while not acknowledged <= got:
+            message = subscriber.receive(WAIT_S_MAX)
+            got.add(int(message.payload.rstrip(b"\0")))
+            subscriber.send(ack(Type.PUBACK, message.pid))
 
 
 def test_a_backup_with_a_full_disk_protects_in_memory_and_says_so(

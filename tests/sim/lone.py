@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from holdfast.broker.broker import Broker
@@ -26,6 +27,10 @@ class LoneMember:
         )
         self.view = View(process.life, process.name)
         self.role = Role.PRIMARY
+        contest = SimpleNamespace(holding=False)
+        self.serving = SimpleNamespace(_snapshots={}, _copying=None, contest=contest, protected_by=())
+        self.recorder = SimpleNamespace(next_ns=None)
+        self.claims: list[object] = []
 
     def open(self, inbox: None, now_ns: int) -> Any:
         return self.broker.open(inbox, now_ns)

@@ -8,8 +8,20 @@ import pytest
 from msgspec import structs
 
 from holdfast.sim.checkers import judge
-from holdfast.sim.ledger import Identity, Ledger, ViewSeen, payload_of
-from holdfast.sim.options import Options, SubscriberPlan, draw
+from holdfast.sim.drawing import draw
+from holdfast.sim.ledger import (
+    Grant,
+    Identity,
+    Instant,
+    Kept,
+    Ledger,
+    Promotion,
+    Seen,
+    State,
+    ViewSeen,
+    payload_of,
+)
+from holdfast.sim.options import Options, SubscriberPlan
 from holdfast.sim.world import START_NS
 from holdfast.units import MS
 
@@ -30,7 +42,18 @@ def options(loss_tolerance: int | None, qos: int = 0, retention: int = 1) -> Opt
     )
     topic = structs.replace(drawn.topics[0], contract=contract, qos=qos, publishers=(0,))
     subscriber = SubscriberPlan(topics=(0,), qos=qos, destination="edge", depth=0)
-    return structs.replace(drawn, topics=(topic,), publishers=1, subscribers=(subscriber,))
+    return structs.replace(
+        drawn,
+        topics=(topic,),
+        publishers=1,
+        plain_publishers=(),
+        subscribers=(subscriber,),
+        answer_ns_max=0,
+        crowd=None,
+        instants=0,
+        bounds={},
+        starts_ns=(0, 0),
+    )
 
 
 @dataclass
@@ -192,3 +215,147 @@ def test_each_failure_may_take_the_tolerance_once(lost: set[int], second: int | 
     """Two failures with nothing delivered between them may take L each, and no more."""
     run = Run(loss_tolerance=1, lost=frozenset(lost), second=second)
     assert ("Loss" in run.laws()) is broken
+
+
+# What is promised of clients' state
+
+CRASH_NS = START_NS + CRASH * PERIOD_NS
+WANTED = ("crowd", "crowd/s/1")
+KEPT = Kept("crowd/r/1", b"old", START_NS, START_NS + MS)
+
+
+def state(*subscriptions: tuple[str, str], retained: bytes | None = None) -> State:
+    kept = {} if retained is None else {KEPT.topic: retained}
+    return State(frozenset({"crowd"}), frozenset(subscriptions), kept)
+
+
+def judged(ledger: Ledger) -> set[str]:
+    return {violation.law for violation in judge(options(0), ledger)}
+
+
+@pytest.mark.parametrize(
+    ("granted_ns", "by", "broken"),
+    [
+        (CRASH_NS - MS, "", True),
+        (CRASH_NS - MS, "m0", True),
+        (CRASH_NS + 1, "m0", True),
+        (CRASH_NS + 1, "m1", False),
+        (CRASH_NS + 10_000 * MS, "m0", False),
+    ],
+    ids=["by somebody", "by the dead", "on its way", "by the new one", "much later"],
+)
+def test_who_serves_next_has_what_was_granted(granted_ns: int, by: str, broken: bool) -> None:
+    ledger = Run().ledger()
+    ledger.granted[WANTED] = Grant(granted_ns, by)
+    ledger.promotions = [Promotion(START_NS, "m0", state()), Promotion(CRASH_NS, "m1", state(WANTED))]
+    assert judged(ledger) == set()
+    ledger.promotions[1] = Promotion(CRASH_NS, "m1", state())
+    assert judged(ledger) == ({"State"} if broken else set())
+
+
+def test_nothing_is_kept_through_a_blackout() -> None:
+    ledger = Run(fault="blackout", hit="members m0").ledger()
+    ledger.granted[WANTED] = Grant(CRASH_NS - MS, "m0")
+    ledger.promotions = [Promotion(START_NS, "m0", state()), Promotion(CRASH_NS + MS, "m1", state())]
+    assert judged(ledger) == set()
+
+
+def test_the_primary_and_its_heirs_end_with_what_was_granted() -> None:
+    ledger = Run().ledger()
+    ledger.granted[WANTED] = Grant(START_NS, "m0")
+    ledger.states = {"m1": state(WANTED), "m2": state(WANTED)}
+    assert judged(ledger) == set()
+    ledger.states["m2"] = state()
+    assert judged(ledger) == {"State"}
+    ledger.states["m2"] = state(WANTED, ("crowd", "crowd/s/2"))
+    assert judged(ledger) == {"State"}
+
+
+@pytest.mark.parametrize(
+    ("last", "found", "broken"),
+    [
+        (None, b"old", False),
+        (None, None, True),
+        (None, b"older", True),
+        (Kept(KEPT.topic, b"new", START_NS, None), b"old", False),
+        (Kept(KEPT.topic, b"new", START_NS, None), b"new", False),
+        (Kept(KEPT.topic, b"new", START_NS, START_NS), b"old", True),
+    ],
+)
+def test_what_is_retained_is_the_last_that_was_acknowledged_or_a_later_one(
+    last: Kept | None, found: bytes | None, broken: bool
+) -> None:
+    ledger = Run().ledger()
+    ledger.retained[KEPT.topic] = [KEPT] if last is None else [KEPT, last]
+    ledger.states = {"m1": state(retained=found)}
+    assert judged(ledger) == ({"State"} if broken else set())
+    ledger.states = {}
+    ledger.seen = Seen(set(), {} if found is None else {KEPT.topic: found})
+    assert judged(ledger) == ({"State"} if broken else set())
+
+
+def test_messages_come_through_every_subscription_at_the_end() -> None:
+    ledger = Run().ledger()
+    ledger.granted[WANTED] = Grant(START_NS, "m0")
+    ledger.seen = Seen({WANTED[1]}, {})
+    assert judged(ledger) == set()
+    ledger.seen = Seen(set(), {})
+    assert judged(ledger) == {"State"}
+
+
+def test_a_session_is_there_when_its_client_comes_back() -> None:
+    ledger = Run().ledger()
+    ledger.sessions["plain"] = CRASH_NS - 1_000 * MS
+    assert judged(ledger) == set()
+    ledger.lost_sessions.append((CRASH_NS + MS, "plain"))
+    assert judged(ledger) == {"State"}
+    ledger.sessions["plain"] = CRASH_NS - MS  # CONNACK alone waits for nobody
+    assert judged(ledger) == set()
+    ledger.granted[("plain", "a")] = Grant(CRASH_NS - MS, "m0")
+    assert judged(ledger) == {"State"}
+
+
+def test_somebody_serves_before_long() -> None:
+    ledger = Run().ledger()
+    ledger.unserved.append((START_NS, START_NS + options(0).join_wait_ns))
+    assert judged(ledger) == set()
+    ledger.unserved.append((START_NS, START_NS + 10_000 * MS))
+    assert judged(ledger) == {"Serves"}
+
+
+def test_what_comes_behind_a_subscription_reaches_it() -> None:
+    ledger = Run().ledger()
+    instant = Instant()
+    ledger.instants.append(instant)
+    assert judged(ledger) == set()
+    instant.granted, instant.acknowledged_ns = True, START_NS
+    assert judged(ledger) == {"In order"}
+    instant.received = 1
+    assert judged(ledger) == set()
+
+
+def plain(qos: int) -> Options:
+    """As above, with ordinary clients on both sides."""
+    drawn = options(0, qos)
+    subscriber = structs.replace(drawn.subscribers[0], plain=True)
+    return structs.replace(drawn, plain_publishers=(0,), subscribers=(subscriber,))
+
+
+@pytest.mark.parametrize(("qos", "laws"), [(1, set()), (2, {"Exactly once"})])
+def test_qos_2_is_given_once(qos: int, laws: set[str]) -> None:
+    ledger = Run(qos=qos).ledger()
+    assert judge(plain(qos), ledger) == []
+    ledger.taken[0].append(ledger.taken[0][3])
+    assert {violation.law for violation in judge(plain(qos), ledger)} == laws
+
+
+@pytest.mark.parametrize(("count", "laws"), [(10, set()), (45, set()), (49, {"Repeats"})])
+def test_repeats_after_a_crash_are_bounded_by_the_lag(
+    count: int, laws: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.sim.state_laws.MARKS_LAG_MESSAGES", 46)
+    monkeypatch.setattr("holdfast.sim.state_laws.JUDGE_REPEATS", True)
+    ledger = Run(qos=1).ledger()
+    at_ns = CRASH_NS + 10 * MS
+    ledger.taken[0] += [(at_ns, payloads) for _, payloads in ledger.taken[0][:count]]
+    assert {violation.law for violation in judge(plain(1), ledger)} == laws

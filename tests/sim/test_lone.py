@@ -6,15 +6,26 @@ import pytest
 from msgspec import structs
 from tests.sim.lone import LoneMember
 
-from holdfast.sim.options import MESSAGES_MIN, Fault, Options, draw
+from holdfast.sim.drawing import MESSAGES_MIN, draw
+from holdfast.sim.options import Fault, Options
 from holdfast.sim.run import simulate
 from holdfast.units import MS
 
 
 def alone(seed: int, *faults: Fault) -> Options:
     drawn = draw(seed)
-    subscribers = tuple(structs.replace(plan, depth=0) for plan in drawn.subscribers)
-    options = structs.replace(drawn, members=1, faults=faults, subscribers=subscribers)
+    subscribers = tuple(structs.replace(plan, depth=0, away=()) for plan in drawn.subscribers)
+    options = structs.replace(
+        drawn,
+        members=1,
+        faults=faults,
+        subscribers=subscribers,
+        starts_ns=(0,),
+        opens_ns=0,
+        answer_ns_max=0,
+        crowd=None,
+        instants=0,
+    )
     everybody = 1 + options.publishers + len(options.subscribers)
     return structs.replace(options, skews_ns=options.skews_ns[:everybody])
 

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from holdfast.sim.mutants import MUTANTS
+from holdfast.sim.every_mutant import MUTANTS
 from holdfast.sim.sweep import run_seed, sweep
 
 NEAR_MAX = 20

@@ -8,7 +8,9 @@ from zlib import crc32
 
 import pytest
 
-from holdfast.sim.options import KINDS, MESSAGES_MIN, draw
+from holdfast.sim.bounds import BOUNDS, smaller
+from holdfast.sim.drawing import MESSAGES_MIN, draw
+from holdfast.sim.fault_plans import KINDS
 from holdfast.sim.run import simulate
 from holdfast.sim.sweep import run_seed, sweep
 
@@ -56,6 +58,13 @@ def test_options_are_a_function_of_the_seed_and_cover_every_fault() -> None:
     drawn = {(fault.kind, fault.where) for seed in range(600) for fault in draw(seed).faults}
     assert {(kind, where) for kind, where, _ in KINDS} <= drawn
     assert {draw(seed).members for seed in range(40)} == {2, 3, 4}
+
+
+def test_every_bound_that_may_be_smaller_is_there_and_comes_back() -> None:
+    usual = {name: getattr(module, name) for name, (module, _) in BOUNDS.items()}
+    with smaller(dict.fromkeys(BOUNDS, 1)):
+        assert {getattr(module, name) for name, (module, _) in BOUNDS.items()} == {1}
+    assert {name: getattr(module, name) for name, (module, _) in BOUNDS.items()} == usual
 
 
 def test_every_contract_drawn_is_admitted_and_there_are_enough_messages() -> None:

@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 LAYERS = [
     "cli", "dashboard", "lab", "pipeline", "client", "runtime", "security", "journal", "sim", "control",
     "federation", "endpoint", "replication", "broker", "mqtt", "contract", "status", "config", "units",
-    "errors",
+    "errors", "pieces",
 ]  # fmt: skip
 PURE = {"control", "federation", "endpoint", "replication", "broker", "mqtt", "contract"}
 IMPURE_MODULES = {

@@ -1,12 +1,14 @@
 """One broker, pure: connections feed it bytes, `turn` moves everything on, links say what to write.
 
-    connection.received(...)  packets come in; PUBLISH becomes a job at once, compiled
+    connection.received(...)  packets come in; PUBLISH becomes a job, SUBSCRIBE takes effect, both at once
     broker.turn(now)          dispatches a slice of jobs by deadline, then control packets, then timers
     board.take_ready()        the links that have something to write, to close or to pause
 
 Laws:
-- publishing goes before control: a slice of jobs is dispatched before any CONNECT or SUBSCRIBE is looked at
-- a turn is bounded: jobs, control packets and timers each have a most
+- what was read first takes effect first, whoever sent it: a subscription gets every message that is read
+  behind its SUBSCRIBE and before its UNSUBSCRIBE
+- publishing goes before all other control: a slice of jobs is dispatched before any CONNECT is looked at
+- a turn is bounded, and what is read before it: jobs, filters, control packets and timers each have a most
 - a fault of one client ends that client's connection, and nothing else
 """
 
@@ -40,6 +42,8 @@ from holdfast.mqtt.reasons import Reason
 from holdfast.units import S
 
 CONTROL_PER_TURN = 64
+ASKED_PER_TURN = 32  # filters that take effect where they are read; then clients are not read until the turn
+ASIDE_PER_TURN = 16  # filters of those that were put aside: what a client asks in a row costs others no more
 WATCHED_PER_TURN = 256
 REPLAYED_PER_TURN = 500
 TOPICS_IDLE_NS = 30 * S
@@ -69,6 +73,8 @@ class Broker:
         self.core.terms_for = self.contracts.terms_for
         self.retained_names = RetainedNames()
         self.core.retained_names = self.retained_names
+        self.core.ask = self.ask
+        self.core.ask_left = ASKED_PER_TURN
         self.policy = policy
         self.name = f"{seed & 0xFFFFFF:06x}"
         self.event = event
@@ -77,6 +83,7 @@ class Broker:
         self.farewell: Callable[[Connection, Disconnect], None] | None = None
         self.recorder = Recorder()
         self.view: ViewNote | None = None
+        self.referral: str | None = None  # where the clients of a broker that ends should go
         self.access = Access()
         self.connections: dict[Connection, None] = {}  # a set in the order of opening: runs repeat exactly
         self.connections_made = 0
@@ -149,9 +156,11 @@ class Broker:
 
     def elsewhere(self, reason: int) -> str | None:
         """Where a client that is sent away should go."""
+        if self.referral is not None and reason in SENT_AWAY:
+            return self.referral
         if reason not in SENT_AWAY or self.view is None or not self.view.places or self.view.from_primary:
             return None
-        return f"{self.view.places[0].host}:{self.view.places[0].port}"
+        return self.view.places[0].address
 
     def announce(self, view: ViewNote) -> None:
         """The view changed: whoever wants to know is told."""
@@ -166,7 +175,16 @@ class Broker:
     def turn(self, now_ns: int, wall_ns: int) -> bool:
         """Does a bounded piece of everything that waits; says whether more waits."""
         core = self.core
-        self.deliver(now_ns, wall_ns)
+        core.board.now_ns = now_ns
+        core.board.wall_ns = wall_ns
+        if core.aside:
+            self._hear_aside(now_ns)
+        if core.unanswered:
+            self.subscribing.answer(now_ns)
+        core.ask_left = ASKED_PER_TURN
+        self._dispatch()
+        if core.ended:
+            self.subscribing.forget_ended()
         if core.control:
             self.hear(now_ns)
         self._look_around(now_ns)
@@ -180,17 +198,37 @@ class Broker:
             self._relieve(now_ns)
         if core.slowed:
             self._slow_down()
-        return bool(core.jobs_waiting or core.control or replaying or telling)
+        return bool(core.jobs_waiting or core.control or core.aside or replaying or telling)
 
     def deliver(self, now_ns: int, wall_ns: int) -> bool:
-        """Messages alone: a slice of those that wait; says whether more do."""
+        """Messages alone: a slice of those that wait; says whether more do. None before a SUBACK that is due:
+        that is for the next turn."""
         core = self.core
+        if core.unanswered:
+            return True
         core.board.now_ns = now_ns
         core.board.wall_ns = wall_ns
+        return self._dispatch()
+
+    def _dispatch(self) -> bool:
+        core = self.core
+        if core.ended:
+            self.subscribing.close_ended()
         core.pump()
         more = core.deliver(self.limits.slice_jobs_max)
         core.board.tell_discards()
         return more > 0
+
+    def ask(self, connection: Connection) -> None:
+        """A SUBSCRIBE or UNSUBSCRIBE, where it is read."""
+        self._control(connection, self.core.board.now_ns)
+
+    def _hear_aside(self, now_ns: int) -> None:
+        """Some of those that had to wait: asked beyond a bound, or behind something else."""
+        core = self.core
+        core.ask_left = ASIDE_PER_TURN
+        while core.aside and core.ask_left > 0:
+            self._control(core.aside.popleft(), now_ns)
 
     def hear(self, now_ns: int) -> None:
         """Some of what clients ask that is not a message."""
@@ -213,6 +251,16 @@ class Broker:
             origin=origin,
         )
 
+    def journal_fails(self) -> None:
+        """It takes nothing: who waits for it is refused, and may send a QoS 2 message again as a new one."""
+        free_again = self.core.journal_fails()
+        if free_again:
+            sessions = {session.serial: session for session in self.clients.sessions.values()}
+            for serial, packet_id in free_again:
+                session = sessions.get(serial)
+                if session is not None and session.received is not None:
+                    session.received.discard(packet_id)
+
     def reload(self, book: ContractBook) -> None:
         """New contracts: every topic looks up its own again; limits of running parts stay as they are."""
         self.contracts = ContractIndex(book, self.contracts)
@@ -227,10 +275,9 @@ class Broker:
             self.core.deliver(self.limits.slice_jobs_max)
         for connection in list(self.connections):
             if connection.session is not None:
-                connection.state.will = None
-                self.clients.close(
-                    connection, now_ns, Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down"
-                )
+                moved = self.referral is not None
+                reason = Reason.SERVER_MOVED if moved else Reason.SERVER_SHUTTING_DOWN
+                self.clients.hand_on(connection, now_ns, reason, "the broker is shutting down")
             else:
                 self.forget(connection)
 
@@ -262,8 +309,8 @@ class Broker:
             raise PeerError(Reason.PROTOCOL_ERROR, "a connection has one CONNECT")
         asked = decode(first_byte, body, connection.version)
         if isinstance(asked, Subscribe):
-            return not self.subscribing.subscribe(connection, asked)
-        if isinstance(asked, Unsubscribe):
+            self.subscribing.subscribe(connection, asked)
+        elif isinstance(asked, Unsubscribe):
             self.subscribing.unsubscribe(connection, asked)
         elif isinstance(asked, Disconnect) and connection.session is None:
             self.forget(connection)

@@ -288,7 +288,23 @@ class Clients:
             state.will = None
         self.close(connection, now_ns)
 
-    def close(self, connection: Connection, now_ns: int, reason: int | None = None, text: str = "") -> None:
+    def hand_on(self, connection: Connection, now_ns: int, reason: int, text: str) -> None:
+        """This broker ends: whoever goes on with its sessions knows their wills, and publishes those of
+        clients that do not come."""
+        session, state = connection.session, connection.state
+        assert session is not None
+        state.will, state.session_expiry_s = session.state.last_will, session.state.expiry_s
+        self.close(connection, now_ns, reason, text, publish=False)
+
+    def close(
+        self,
+        connection: Connection,
+        now_ns: int,
+        reason: int | None = None,
+        text: str = "",
+        *,
+        publish: bool = True,
+    ) -> None:
         """Ends an accepted connection from our side, telling the client why if there is a reason to."""
         state: ConnectionState = connection.state
         if reason is not None and connection.version == 5:
@@ -309,6 +325,9 @@ class Clients:
         if (state.session_expiry_s, state.will) != (session.state.expiry_s, session.state.last_will):
             session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
             self.broker.recorder.session(session)
+        if not publish:
+            session.state.will = None
+            return
         if state.session_expiry_s == 0:
             self.end(session, now_ns)
             return

@@ -1,13 +1,15 @@
 # The receiving side of one connection.
 #
 # Laws:
-#   packets are handled in the order in which they came; while plain Python owes an answer to one of them
-#   (CONNECT, SUBSCRIBE, ...) nothing behind it is looked at
+#   packets are handled in the order in which they came; while plain Python has still to handle one of them
+#   (CONNECT, ...) nothing behind it is looked at
+#   SUBSCRIBE and UNSUBSCRIBE take effect where they are read, so that what any connection says later comes after
+#   them; beyond a bound they are put aside, and count as read when they are handled
 #   no byte is looked at twice but the head of an unfinished packet; no packet larger than the limit is kept
 #   after a fault nothing more is read
 #   a publisher that is too fast is not read for a while; what it sent is handled then, in order
 
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.core cimport Core, Draft
 from holdfast.broker.link cimport Inbox, Wire
@@ -30,6 +32,10 @@ cdef class Connection(Wire):
     cdef readonly bint blocked  # nothing more is looked at until plain Python has answered, or a standby takes over
     cdef public object warm     # the CONNECT of a client that a standby keeps until it is needed
     cdef readonly tuple control # (first byte, body) that plain Python is to handle
+    cdef public uint32_t unanswered     # SUBSCRIBEs and UNSUBSCRIBEs that took effect and are not answered yet
+    cdef readonly uint64_t number_published     # the number of its last PUBLISH
+    cdef bint held_back         # too many of them: its next one waits for an answer
+    cdef bint fresh             # what is looked at was read just now
     cdef readonly tuple fault   # (reason, text) once the peer broke a rule
     cdef public int64_t opened_ns, heard_ns, unfinished_ns
     cdef Topic** aliases_in     # pinned
@@ -49,6 +55,7 @@ cdef class Connection(Wire):
     cdef const uint8_t* _look_ahead(self, const uint8_t* at, const uint8_t* end) noexcept
     cdef size_t _parse(self, const uint8_t* data, size_t size)
     cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size)
+    cdef bint _ask(self)
     cdef void _publish(self, uint8_t first, const uint8_t* body, uint32_t size)
     cdef bint _properties(self, const uint8_t* at, const uint8_t* end, Draft* draft, uint16_t* alias) except -1
     cdef Topic* _topic(self, const uint8_t* text, uint32_t size)

@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memchr, memcpy, memmove
+from libc.string cimport memchr, memcpy, memmove, memset
 
 from holdfast.broker.core cimport Core, Draft
 from holdfast.broker.link cimport OUT_HIGH, Inbox, Wire
@@ -27,8 +27,13 @@ cdef enum:
     PUBREC = 5
     PUBREL = 6
     PUBCOMP = 7
+    SUBSCRIBE = 8
+    UNSUBSCRIBE = 10
     PINGREQ = 12
     DISCONNECT = 14
+
+cdef enum:
+    UNANSWERED_MAX = 16     # SUBSCRIBEs and UNSUBSCRIBEs of one connection: more wait for an answer
 
 cdef enum:
     MALFORMED_PACKET = 0x81
@@ -104,6 +109,13 @@ cdef class Connection(Wire):
         if self.pending.len and not self.closing:
             self._take(NULL, 0)
 
+    def answered(self) -> None:
+        """One of its SUBSCRIBEs or UNSUBSCRIBEs was."""
+        self.unanswered -= 1
+        if self.held_back and not self.closing:
+            self.held_back = False
+            self.core.aside.append(self)
+
     def limit(self, Meter listener, Meter user) -> None:
         """How fast it may send, together with who else has these meters."""
         self.listener_meter = listener
@@ -136,27 +148,32 @@ cdef class Connection(Wire):
         return self.may_read() and self.slowed_ns == 0 and not (self.blocked and self.pending.len > OUT_HIGH)
 
     cpdef bint owes_answer(self):
-        return self.control is not None
+        return self.control is not None or self.unanswered > 0
 
     # Bytes to packets
 
     cdef void _take(self, const uint8_t* data, size_t size):
         cdef size_t used
+        cdef Out whole
         self.core.bytes_received += size
+        self.fresh = data != NULL
         if self.closing or self.fault is not None:
             return
         if self.blocked or self.pending.len:
             if not self._keep(data, size) or self.blocked:
                 return
-            used = self._parse(self.pending.data, self.pending.len)
-            self.pending.len -= used
-            if self.pending.len == 0:
-                out_free(&self.pending)
+            whole = self.pending    # a packet may end this connection, which lets go of what is pending
+            memset(&self.pending, 0, sizeof(Out))
+            used = self._parse(whole.data, whole.len)
+            whole.len -= used
+            if whole.len == 0 or self.closing:
+                out_free(&whole)
             elif used:
-                memmove(self.pending.data, self.pending.data + used, self.pending.len)
+                memmove(whole.data, whole.data + used, whole.len)
+            self.pending = whole
         else:
             used = self._parse(data, size)
-            if used < size and not self._keep(data + used, size - used):
+            if used < size and not self.closing and not self._keep(data + used, size - used):
                 return
         self._count_pending()
         if self.pending.len == 0:
@@ -277,8 +294,20 @@ cdef class Connection(Wire):
             return 0
         self.control = (first, PyBytes_FromStringAndSize(<char*>body, size))
         self.blocked = True
+        if (kind == SUBSCRIBE or kind == UNSUBSCRIBE) and self.session is not None:
+            return self._ask()
         self.core.control.append(self)
         return 0
+
+    cdef bint _ask(self):
+        """SUBSCRIBE or UNSUBSCRIBE: takes effect now, or is put aside; whether the packet behind it comes next."""
+        if self.unanswered >= UNANSWERED_MAX:
+            self.held_back = True
+        elif not self.fresh or self.core.ask_left <= 0:
+            self.core.aside.append(self)
+        else:
+            self.core.ask(self)     # which resumes this connection when that is done
+        return not (self.blocked or self.closing or self.fault is not None)
 
     cdef bint _too_early(self, uint8_t first):
         """Whether a packet must wait until the standby that keeps this connection is needed."""
@@ -355,7 +384,10 @@ cdef class Connection(Wire):
             return
         if draft.qos:
             if draft.qos == 2 and self.session.received is not None and packet_id in self.session.received:
-                self._answer(0x50, packet_id, 0)
+                if topic == NULL:
+                    self._answer(0x50, packet_id, 0)
+                else:
+                    self.core.repeated(topic, self, self.owe(0x50, packet_id))  # PUBREC when the first one is safe
                 return
             if self.inbound >= self.core.receive_max and self.version == 5:
                 self._wrong(RECEIVE_MAXIMUM_EXCEEDED,
@@ -377,6 +409,7 @@ cdef class Connection(Wire):
                 self.settle(<uint32_t>ack, 0)
         else:
             reason = self.core.accept(topic, &draft, self, self.session.serial, ack)
+            self.number_published = self.core.number
             if draft.qos == 2 and reason == 0:
                 self.session.receive(packet_id)
         if reason:
@@ -385,17 +418,24 @@ cdef class Connection(Wire):
                 self.settle(<uint32_t>ack, reason)
 
     cdef bint _not_journaled(self, Topic* topic, uint8_t reason, uint32_t ack):
-        """A durable message that cannot be kept now is refused in words. MQTT 3 has none, so its client is sent away:
-        it must not take an acknowledgement for a promise. Says whether that was done."""
+        """Refuses a durable message that cannot be kept now; says whether it was one."""
         if (reason != QUOTA_EXCEEDED or not self.core.journal_refuses or topic == NULL
                 or not (<Terms>topic.terms).durable):
             return 0
+        self.unjournaled(ack)
+        return 1
+
+    cdef void unjournaled(self, uint32_t index):
+        """MQTT 3 has no words for a refusal, so its client is sent away: it must not take an acknowledgement for a
+        promise."""
+        if self.closing:
+            return
         if self.version < 5:
             self._wrong(QUOTA_EXCEEDED, "the journal takes no durable messages now; connect again later")
-            return 1
+            return
         if self.state.problem_info:
-            self.explain(ack)
-        return 0
+            self.explain(index)
+        self.settle(index, QUOTA_EXCEEDED)
 
     cdef bint _properties(self, const uint8_t* at, const uint8_t* end, Draft* draft, uint16_t* alias) except -1:
         """Reads and checks the properties of a PUBLISH; leaves where the payload begins in draft.payload."""
@@ -515,7 +555,7 @@ cdef class Connection(Wire):
             if not self.session.received_by_client(packet_id, reason):
                 self.put_ack(0x62, packet_id, PACKET_ID_NOT_FOUND)
             elif reason < 0x80:
-                self.put_ack(0x62, packet_id, 0)
+                self.core.taken(self.session, packet_id)
         elif kind == PUBCOMP:
             self.session.completed(packet_id)
         else:

@@ -4,6 +4,7 @@
 #   a frame is the length of what follows (four bytes), its kind, its body; numbers are big-endian
 #   COPY and MARK are counted on both sides: CONFIRM says how many of them the backup has, in order; it is sent
 #   when one of them asks for it, because somebody waits
+#   the HAD of a message follow its COPY; a backup that does not know them repeats more after a crash, and loses nothing
 #   a DISCARD never leaves before the sockets of the subscribers have taken the message
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -18,14 +19,16 @@ cdef enum FrameKind:
     DISCARD = 3
     CONFIRM = 4
     MARK = 5
+    RESET = 6       # copies begin anew: those that are there are of no use any more
 
 
 cdef enum MarkKind:
     RELEASED = 1    # the publisher will not send that QoS 2 message again
     FLIGHT = 2      # a QoS 2 message is on its way to a subscriber under that identifier
-    TAKEN = 3       # the subscriber has it; its identifier is not free yet
+    TAKEN = 3       # the subscriber is done with it; its identifier is not free yet
     LANDED = 4      # the identifier is free
     RECEIVED = 5    # the publisher may send that QoS 2 message again
+    HAD = 6         # sessions are done with a message while others are not: serial >> 4, and a bit for each of those 16
 
 
 cdef enum:
@@ -54,4 +57,5 @@ cdef uint8_t* begin_frame(Link link, uint8_t kind, uint32_t size) noexcept
 cdef bint put_copy(Link link, Message* m, int64_t wall_of_now_ns) noexcept
 cdef bint put_mark(Link link, uint8_t mark, uint64_t serial, uint16_t packet_id, uint64_t number) noexcept
 cdef bint put_discards(Link link, const uint64_t* numbers, uint32_t count) noexcept
+cdef uint32_t put_had(Link link, Message* m, bint again) noexcept
 cdef bint put_number(Link link, uint8_t kind, uint64_t number) noexcept

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from holdfast.broker.link cimport Link
-from holdfast.broker.message cimport HELD, OWED, RETAIN, Message, message_topic
+from holdfast.broker.message cimport HELD, OWED, RETAIN, Chunk, Message, message_topic
 from holdfast.mqtt.wire cimport out_reserve, varint_size, write_u16, write_u32
 
 
@@ -64,6 +64,24 @@ cdef bint put_discards(Link link, const uint64_t* numbers, uint32_t count) noexc
         numbers += some
         count -= some
     return 1
+
+
+cdef uint32_t put_had(Link link, Message* m, bint again) noexcept:
+    """What is to be told of who is done with a message; with `again` also what was told already. Returns how many
+    frames that took."""
+    cdef Chunk* chunk
+    cdef uint64_t bits
+    cdef uint32_t i, part, frames = 0
+    for i in range(m.had.len):
+        chunk = &m.had.chunks[i]
+        bits = chunk.bits if again else chunk.bits & ~chunk.told
+        part = 0
+        while bits:
+            if bits & 0xFFFF:
+                frames += put_mark(link, HAD, (chunk.key << 2) | part, bits & 0xFFFF, m.minor)
+            bits >>= 16
+            part += 1
+    return frames
 
 
 cdef bint put_number(Link link, uint8_t kind, uint64_t number) noexcept:

@@ -6,7 +6,7 @@
 #   makes a message later than having none
 #   safety: a QoS 1 or 2 publisher hears of its message only when it is safe (see link.pxd)
 #   a message is sent on once, however often its publisher sends it: its stamp tells
-#   a subscription sees every message published after it was made, and none published before
+#   a subscription sees every message that is read after it was made, and none of those before the last slice
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -41,6 +41,7 @@ cdef class Core(Protection):
     cdef public list slowed             # connections that were too fast, for plain Python to let go on later
     cdef Ledger* ledger
     cdef readonly uint64_t number       # publications accepted so far
+    cdef readonly uint64_t number_sliced    # how many those were when a slice was last dispatched
     cdef public object terms_for        # topic name -> Terms
     cdef public object retained_names   # where names of topics with a retained message are kept
     cdef public dict retained_log       # names whose retained message changed; None: nobody wants to know
@@ -59,6 +60,11 @@ cdef class Core(Protection):
     cdef uint8_t* _scratch
     cdef size_t _scratch_size
     cdef public object control          # connections whose next packet plain Python handles
+    cdef public object aside            # those whose next packet is SUBSCRIBE or UNSUBSCRIBE, and was put aside
+    cdef public object ask              # handles a SUBSCRIBE or UNSUBSCRIBE of a connection where it is read
+    cdef public int64_t ask_left        # how many of their filters may take effect so before the next turn
+    cdef public object unanswered       # what took effect so, and awaits its SUBACK or UNSUBACK
+    cdef public list ended              # Ended: subscriptions that are gone, while older messages wait
 
     cdef bint sated(self) noexcept
     cdef uint8_t* scratch(self, size_t size) except NULL

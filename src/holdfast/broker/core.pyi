@@ -5,7 +5,7 @@ from typing import Any
 from holdfast.broker.connection import Connection
 from holdfast.broker.link import Link
 from holdfast.broker.protection import Protection
-from holdfast.broker.subscriptions import Subscription, SubscriptionTree
+from holdfast.broker.subscriptions import Ended, Subscription, SubscriptionTree
 from holdfast.broker.terms import Terms
 from holdfast.broker.topics import TopicTable
 
@@ -13,6 +13,7 @@ class Core(Protection):
     topics: TopicTable
     tree: SubscriptionTree
     number: int
+    number_sliced: int
     terms_for: Callable[[bytes], Terms]
     retained_names: Any
     retained_log: dict[bytes, None] | None
@@ -38,6 +39,11 @@ class Core(Protection):
     messages_received: int
     messages_refused: int
     control: deque[Any]
+    aside: deque[Any]
+    ask: Callable[[Any], None]
+    ask_left: int
+    unanswered: deque[Any]
+    ended: list[Ended]
     def __init__(self, *, policy: int, seed: int, limits: Any) -> None: ...
     @property
     def messages_held(self) -> int: ...

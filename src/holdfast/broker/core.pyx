@@ -13,14 +13,16 @@ from holdfast.mqtt.conventions import CHANNEL_TOPICS, RESERVED_TOPICS
 from holdfast.broker.jobs cimport Job, jobs_pop
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
-    AS_PUBLISHED, COPY_LATE, COPY_NEVER, COPY_SOON, DISPATCHED, EARLY, FINITE, GIVEN, HELD, JOURNALED, MATCHED,
+    AS_PUBLISHED, COPY_LATE, COPY_NEVER, COPY_SOON, DISPATCHED, EARLY, ENDED, FINITE, GIVEN, HELD, JOURNALED, MATCHED,
     NO_LOCAL, OFFERED, OWED, RECOVERED, RETAIN, SHARED, TRACKED, Ledger, Message, Route, Topic,
     ledger_free, message_drop, message_hold, message_new, message_payload, message_props, topic_clear_routes,
 )
 from holdfast.broker.protection cimport DISPATCH, Protection
 from holdfast.broker.publish cimport LEAVES_GAPS
 from holdfast.broker.session cimport AGAIN, Session
-from holdfast.broker.subscriptions cimport SharedGroup, Subscription, SubscriptionTree
+from holdfast.broker.subscriptions cimport (
+    Ended, SharedGroup, Subscription, SubscriptionTree, offer_specially, still_due,
+)
 from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
 from holdfast.broker.topics cimport TopicTable
 
@@ -52,6 +54,9 @@ cdef class Core(Protection):
         self.tree = SubscriptionTree()
         self.policy = <PolicyKind>policy
         self.control = deque()
+        self.aside = deque()
+        self.unanswered = deque()
+        self.ended = []
         self.receive_max = limits.receive_max
         self.alias_max = limits.topic_alias_max
         self.packet_bytes_max = limits.packet_bytes_max
@@ -62,6 +67,7 @@ cdef class Core(Protection):
         self.retained_messages_max = limits.retained_messages_max
         self.retained_bytes_max = limits.retained_bytes_max
         self.backup_bytes_max = limits.backup_bytes_max
+        self.board.marks_wait_ns = limits.marks_lag_ns // 2
         self.selective = True
         self.known_again = []
         self.heard = []
@@ -123,6 +129,8 @@ cdef class Core(Protection):
             return
         if message is not None:
             number, created_ns, qos, expires_wall_ns, expiry_at, props, payload = message
+            if record.retained != NULL and record.retained.minor > <uint64_t>number:
+                return  # a copy came first
             m = message_new(self.ledger, record.text, record.size, <const uint8_t*>(<char*><bytes>props), len(props),
                             <const uint8_t*>(<char*><bytes>payload), len(payload))
             if m == NULL:
@@ -198,6 +206,7 @@ cdef class Core(Protection):
         cdef Job job
         cdef size_t done = 0
         self.copy_when_due()
+        self.tell_marks(0)
         while self.jobs.len and (done < jobs_max or done < min(
                 WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max)):
             job = jobs_pop(&self.jobs)
@@ -208,6 +217,7 @@ cdef class Core(Protection):
                 self.replicate(job.message)
                 done += 1
             message_drop(job.message)
+        self.number_sliced = self.number
         return self.jobs.len
 
     cdef bint sated(self) noexcept:
@@ -289,11 +299,12 @@ cdef class Core(Protection):
         cdef dict seen = {}
         cdef Route* route
         cdef Subscription subscription
+        cdef Ended ended
         cdef int64_t deadline_ns = terms.deadline_ns
         cdef int64_t loss = terms.loss_tolerance
         topic_clear_routes(topic)
-        if len(found) > 1:
-            topic.routes = <Route*>malloc(len(found) * sizeof(Route))
+        if len(found) + len(self.ended) > 1:
+            topic.routes = <Route*>malloc((len(found) + len(self.ended)) * sizeof(Route))
             if topic.routes == NULL:
                 topic.routes = &topic.nearest
                 raise MemoryError
@@ -315,6 +326,15 @@ cdef class Core(Protection):
                     deadline_ns = min(deadline_ns, subscription.deadline_ns)
                 if subscription.loss >= 0:
                     loss = subscription.loss if loss < 0 else min(loss, subscription.loss)
+        if self.ended:
+            live = {session: topic.routes[<uint32_t>at].since for session, at in seen.items()}
+            for ended in still_due(self.ended, name, live):
+                route = &topic.routes[topic.routes_len]
+                topic.routes_len += 1
+                route.session = <PyObject*>ended.subscription.session
+                route.flags = ENDED
+                Py_INCREF(ended)
+                route.ids = <PyObject*>ended
         Py_INCREF(terms)
         Py_XDECREF(topic.terms)
         topic.terms = <PyObject*>terms
@@ -373,11 +393,11 @@ cdef class Core(Protection):
         cdef Message* m
         cdef int64_t now_ns = self.board.now_ns
         cdef int64_t travelled_ns
+        if terms.durable and self.journal_refuses and ack >= 0:
+            return QUOTA_EXCEEDED   # also what came before: it may not be in the journal
         if draft.publisher and draft.publisher == topic.publisher and draft.sequence <= topic.sequence:
             self.repeated(topic, source, ack)
             return 0
-        if terms.durable and self.journal_refuses and ack >= 0:
-            return QUOTA_EXCEEDED
         m = message_new(self.ledger, topic.text, topic.size, draft.props, draft.props_size,
                         draft.payload, draft.payload_size)
         if m == NULL:
@@ -387,7 +407,7 @@ cdef class Core(Protection):
         m.qos = draft.qos
         m.origin = origin
         m.packet_id = draft.packet_id
-        m.flags = FINITE if topic.loss >= 0 else 0
+        m.flags = (FINITE if topic.loss >= 0 else 0) | (self.board.markable & TRACKED if draft.qos else 0)
         if now_ns - topic.last_ns < terms.period_ns // 2:
             m.flags |= EARLY
         topic.last_ns = now_ns
@@ -485,20 +505,14 @@ cdef class Core(Protection):
         cdef Topic* topic = m.topic
         cdef Route* route
         cdef Session session
-        cdef Subscription member
         cdef uint32_t i, matched = 0
         cdef uint8_t bits, qos
         if topic.stamp != self.topics.current_stamp(topic):
             self.refresh(topic)
         for i in range(topic.routes_len):
             route = &topic.routes[i]
-            if route.flags & SHARED:
-                member = (<SharedGroup>route.session).pick()
-                if member.since <= m.minor:
-                    matched += 1
-                    member.session.offer(
-                        m, min(m.qos, member.qos), RETAIN if m.flags & RETAIN and member.flags & AS_PUBLISHED else 0,
-                        NULL if member.ids is None else <PyObject*>member.ids)
+            if route.flags & (SHARED | ENDED):
+                matched += offer_specially(m, route)
                 continue
             session = <Session>route.session
             if route.since > m.minor or (route.flags & NO_LOCAL and session.serial == m.origin):
@@ -543,14 +557,16 @@ cdef class Core(Protection):
             self.known_again.append((PyBytes_FromStringAndSize(<char*>topic.text, topic.size), source, ack))
 
     def acknowledge_repeated(self) -> None:
-        """Tells the publishers of what came again, as far as it is safe by now."""
+        """Tells the publishers of what came again, as far as it is safe by now, or the journal takes nothing."""
         cdef list still = []
         cdef Topic* topic
         cdef Link source
         for name, source, ack in self.known_again:
             topic = self.topics.find(<const uint8_t*>(<char*>name), len(name),
                                      self.topics.hash_of(<const uint8_t*>(<char*>name), len(name)))
-            if topic != NULL and topic.unsafe:
+            if topic != NULL and self.journal_refuses and (<Terms>topic.terms).durable:
+                source.unjournaled(<uint32_t>ack)
+            elif topic != NULL and topic.unsafe:
                 still.append((name, source, ack))
             else:
                 source.settle(<uint32_t>ack, 0)

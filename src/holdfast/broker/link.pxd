@@ -5,13 +5,15 @@
 #   acknowledgements leave in the order in which their PUBLISHes came
 #   a link with something to write, to close or to pause stands on the board exactly once
 #   a tracked message counts as handed to a socket when the bytes behind which it stands were written
+#   whoever is done with a message while others are not is marked on it; backup and journal hear of the mark a
+#   while later, and never if by then all are done with the message
 #   a publisher hears of its message when every subscriber has it or the backup does, and a journal that it is
-#   meant for; without a backup, when every subscriber was offered it
+#   meant for; without a backup, when every subscriber was offered it; what is retained, the backup must have
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from holdfast.broker.message cimport Message, Topic
+from holdfast.broker.message cimport DISPATCHED, OFFERED, Had, Message, Topic
 from holdfast.mqtt.wire cimport Out
 
 cdef enum:
@@ -61,14 +63,48 @@ cdef class Board:
     cdef uint64_t frames            # COPY and MARK frames sent to this backup
     cdef public uint64_t discarded
     cdef public list done_log       # numbers of journaled messages that every subscriber has; None: no journal
+    cdef public list had_log        # for the journal, three numbers each: message, 64 serials, those that are done
+    cdef public list flight_log     # for the journal, three numbers each: message, serial, packet identifier of a QoS 2
+                                    # delivery; message 0: it is over, identifier 0: so are all of that session
+    cdef uint16_t markable          # flags of messages whose marks somebody needs; 0: nobody protects anything
+    cdef Had fresh, aged            # rings of what is to be told: since the last turn of marks, and before it
+    cdef int64_t fresh_ns, aged_ns  # when their oldest came
+    cdef int64_t marks_ns           # when the next turn of marks is due, if there are any
+    cdef int64_t marks_wait_ns      # between two turns: half of how far marks may lag
+    cdef public uint64_t marks      # told so far
+    cdef public int64_t marks_lag_ns, marks_lag_max_ns  # how long the oldest waited, last time and at worst
 
     cdef bint wait_in(self, Waiting* waiting, object item) noexcept
     cdef list take(self, Waiting* waiting)
     cdef void took(self, Message* m) noexcept
     cdef void dispatched(self, Message* m) noexcept
+    cdef void discard(self, Message* m) noexcept
     cdef void done(self, Message* m) noexcept
+    cdef void had(self, Message* m, uint64_t serial) noexcept
+    cdef void had_at_once(self, Message* m, uint64_t serial) noexcept
+    cdef bint marks_wait(self) noexcept
+    cdef bint age_marks(self) noexcept
+    cdef void log_had(self, Message* m) noexcept
+    cdef void log_flight(self, uint64_t number, uint64_t serial, uint16_t packet_id) noexcept
     cdef void safe(self, Message* m) noexcept
     cdef void note(self, uint8_t mark, uint64_t serial, uint16_t packet_id, uint64_t number) noexcept
+
+
+cdef inline bint is_news(Board board, Message* m) noexcept:
+    """Whether it matters that one of its holders is done: somebody would be told, and others are not done."""
+    return m.flags & board.markable and not m.flags & DISPATCHED and (m.holders > 1 or not m.flags & OFFERED)
+
+
+cdef inline bint marked_in_passing(Message* m, uint64_t serial) noexcept nogil:
+    """The commonest mark, of a message that is to be told of anyway; 0 when the board has to do it."""
+    cdef uint64_t at
+    if m.had == NULL or m.had.next == NULL:
+        return 0
+    at = (serial >> 6) - m.had.chunks[0].key  # serials of sessions that came together lie together
+    if at >= m.had.len or m.had.chunks[at].key != serial >> 6:
+        return 0
+    m.had.chunks[at].bits |= <uint64_t>1 << (serial & 63)
+    return 1
 
 
 cdef class Link:
@@ -76,6 +112,7 @@ cdef class Link:
     cdef Message** handed           # owned: tracked messages among the bytes in `out`
     cdef uint32_t handed_len, handed_cap
     cdef readonly bint peer         # another broker, not a client
+    cdef uint64_t serial            # of the session that it was attached to last
     cdef readonly Board board
     cdef bint listed
     cdef public bint writable
@@ -97,13 +134,14 @@ cdef class Link:
     cdef int64_t owe(self, uint8_t first_byte, uint16_t packet_id) noexcept
     cdef void settle(self, uint32_t index, uint8_t reason) noexcept
     cdef void explain(self, uint32_t index) noexcept
+    cdef void unjournaled(self, uint32_t index)
     cdef bint put_ack(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef bint put_explained(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef bint put_publish(self, Message* m, uint8_t qos, uint16_t packet_id, uint8_t bits,
                           PyObject* ids) noexcept
     cdef bint put_special(self, Message* m, uint8_t first, uint16_t packet_id, PyObject* ids) noexcept
     cdef bint hand(self, Message* m) noexcept
-    cdef void handed_over(self) noexcept
+    cdef void handed_over(self, bint written) noexcept
     cdef uint16_t alias_of(self, Topic* topic, bint* fresh) noexcept
     cdef void forget_alias(self, Topic* topic) noexcept
     cdef void release(self) noexcept

@@ -18,11 +18,16 @@ class Board:
     mute: bool
     discarded: int
     done_log: list[int] | None
+    had_log: list[int] | None
+    flight_log: list[int] | None
+    marks: int
+    marks_lag_ns: int
+    marks_lag_max_ns: int
     def take_ready(self) -> list[Wire]: ...
     stirred: bool
     @property
     def discards_ns(self) -> int | None: ...
-    def tell_discards(self) -> None: ...
+    def tell_discards(self, now: bool = False) -> None: ...
     @property
     def waiting(self) -> bool: ...
 

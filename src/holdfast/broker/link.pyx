@@ -8,18 +8,23 @@ from libc.string cimport memcpy, memmove
 
 from holdfast.broker.copies cimport put_discards, put_mark
 from holdfast.broker.message cimport (
-    CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, JOURNALED, MATCHED, OFFERED, OWED, Message, Topic, message_drop,
-    message_hold, message_payload, message_props, message_rest, message_topic, message_wire, topic_unpin,
+    CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, JOURNALED, MATCHED, OFFERED, OWED, RETAIN, Chunk, Message, Topic, had_unlink,
+    message_drop, message_forget_had, message_hold, message_mark, message_payload, message_props, message_rest,
+    message_topic, message_wire, topic_unpin,
 )
 from holdfast.broker.terms cimport Terms
 from holdfast.mqtt.wire cimport (
     Out, out_free, out_reserve, varint_size, write_u16, write_u32, write_varint,
 )
 
+cdef extern from *:
+    int __builtin_popcountll(uint64_t bits) noexcept nogil
+
 cdef uint8_t PUBACK = 0x40
 cdef uint8_t PUBREC = 0x50
 cdef uint8_t TOPIC_ALIAS = 0x23
 cdef uint8_t NO_MATCHING_SUBSCRIBERS = 0x10
+cdef uint8_t QUOTA_EXCEEDED = 0x97
 cdef int64_t DISCARD_WAIT_NS = 1_000_000    # how long discards wait for copies to travel with
 cdef uint8_t REASON_STRING = 0x1F
 cdef int64_t SECOND_NS = 1_000_000_000
@@ -33,8 +38,14 @@ cdef class Board:
         self.held = []
         self.coordinated = True
         self.counting = True
+        self.fresh.prev = self.fresh.next = &self.fresh
+        self.aged.prev = self.aged.next = &self.aged
 
     def __dealloc__(self) -> None:
+        while self.fresh.next != &self.fresh:
+            had_unlink(self.fresh.next)
+        while self.aged.next != &self.aged:
+            had_unlink(self.aged.next)
         self.take(&self.peers)
         self.take(&self.ready)
         self.take(&self.pumps)
@@ -90,26 +101,32 @@ cdef class Board:
 
     cdef void dispatched(self, Message* m) noexcept:
         """Every subscriber has it: its copy is superfluous, and its publisher may know."""
-        cdef uint64_t* grown
-        cdef uint32_t cap
         m.flags |= DISPATCHED
+        if m.had != NULL:
+            message_forget_had(m)
         if m.flags & JOURNALED:
             self.done(m)
         if self.coordinated and self.backup is not None and m.copied_to == self.backup_number:
-            if self.discards_len == self.discards_cap:
-                cap = self.discards_cap * 2 if self.discards_cap else 256
-                grown = <uint64_t*>realloc(self.discards, cap * sizeof(uint64_t))
-                if grown != NULL:
-                    self.discards = grown
-                    self.discards_cap = cap
-            if self.discards_len == 0:
-                self.discards_since_ns = self.now_ns
-            if self.discards_len < self.discards_cap:
-                self.discards[self.discards_len] = m.minor
-                self.discards_len += 1
-                (<Terms>m.topic.terms).pruned += 1
+            self.discard(m)
         if m.flags & OWED:
             self.safe(m)
+
+    cdef void discard(self, Message* m) noexcept:
+        """The backup need not keep its copy; it is told so in a while."""
+        cdef uint64_t* grown
+        cdef uint32_t cap
+        if self.discards_len == self.discards_cap:
+            cap = self.discards_cap * 2 if self.discards_cap else 256
+            grown = <uint64_t*>realloc(self.discards, cap * sizeof(uint64_t))
+            if grown != NULL:
+                self.discards = grown
+                self.discards_cap = cap
+        if self.discards_len == 0:
+            self.discards_since_ns = self.now_ns
+        if self.discards_len < self.discards_cap:
+            self.discards[self.discards_len] = m.minor
+            self.discards_len += 1
+            (<Terms>m.topic.terms).pruned += 1
 
     cdef void done(self, Message* m) noexcept:
         """The journal need not bring this message back any more."""
@@ -121,7 +138,7 @@ cdef class Board:
         """Tells the publisher of a message, if by now it may know."""
         cdef Link source
         if self.mute or not m.flags & OWED or m.flags & DURABLE or not m.flags & (OFFERED | CONFIRMED) or (
-                self.backup is not None and not m.flags & (DISPATCHED | CONFIRMED)):
+                self.backup is not None and not m.flags & (CONFIRMED if m.flags & RETAIN else DISPATCHED | CONFIRMED)):
             return
         source = <Link>m.source
         m.flags &= ~OWED
@@ -136,9 +153,63 @@ cdef class Board:
         if self.backup is not None and put_mark(self.backup, mark, serial, packet_id, number):
             self.frames += 1
 
-    def tell_discards(self) -> None:
+    # Who is done with a message, while others are not
+
+    cdef void had(self, Message* m, uint64_t serial) noexcept:
+        """Marks a session, to be told of in a while."""
+        if (m.flags & DISPATCHED or not message_mark(m, serial >> 6, <uint64_t>1 << (serial & 63), 0)
+                or m.had.next != NULL):
+            return
+        if self.fresh.next == &self.fresh:
+            self.fresh_ns = self.now_ns
+            if self.aged.next == &self.aged:
+                self.marks_ns = self.now_ns + self.marks_wait_ns
+        m.had.prev = self.fresh.prev
+        m.had.next = &self.fresh
+        self.fresh.prev.next = m.had
+        self.fresh.prev = m.had
+
+    cdef void had_at_once(self, Message* m, uint64_t serial) noexcept:
+        """The same, where the backup knows already: only the journal is to be told."""
+        cdef uint64_t bit = <uint64_t>1 << (serial & 63)
+        message_mark(m, serial >> 6, bit, 1)
+        if m.flags & JOURNALED and self.had_log is not None:
+            self.had_log += (m.minor, serial >> 6, bit)
+
+    cdef bint marks_wait(self) noexcept:
+        return self.fresh.next != &self.fresh or self.aged.next != &self.aged
+
+    cdef bint age_marks(self) noexcept:
+        """All that was aged is told: what is fresh is told next time. Says whether there is any."""
+        if self.fresh.next == &self.fresh:
+            return 0
+        self.aged = self.fresh
+        self.aged.next.prev = &self.aged
+        self.aged.prev.next = &self.aged
+        self.aged_ns = self.fresh_ns
+        self.fresh.prev = self.fresh.next = &self.fresh
+        return 1
+
+    cdef void log_had(self, Message* m) noexcept:
+        """From now on all marks of a message count as told; the journal is."""
+        cdef Chunk* chunk
+        cdef uint64_t news
+        cdef uint32_t i
+        for i in range(m.had.len):
+            chunk = &m.had.chunks[i]
+            news = chunk.bits & ~chunk.told
+            if news and m.flags & JOURNALED and self.had_log is not None:
+                self.had_log += (m.minor, chunk.key, news)
+            chunk.told = chunk.bits
+            self.marks += __builtin_popcountll(news)
+
+    cdef void log_flight(self, uint64_t number, uint64_t serial, uint16_t packet_id) noexcept:
+        if self.flight_log is not None:
+            self.flight_log += (number, serial, packet_id)
+
+    def tell_discards(self, bint now=False) -> None:
         """What every subscriber has, the backup may let go of: together with copies, or else after a while."""
-        if self.discards_len == 0 or (self.backup is not None and self.backup.out.len == 0
+        if self.discards_len == 0 or (not now and self.backup is not None and self.backup.out.len == 0
                                       and self.now_ns < self.discards_since_ns + DISCARD_WAIT_NS):
             return
         if self.backup is not None:
@@ -164,7 +235,7 @@ cdef class Link:
     cdef void release(self) noexcept:
         """Lets go of what only an open connection needs."""
         cdef uint32_t i
-        self.handed_over()
+        self.handed_over(0)
         for i in range(self.aliases_cap):
             if self.aliases[i].topic != NULL:
                 topic_unpin(self.aliases[i].topic)
@@ -238,13 +309,18 @@ cdef class Link:
         self.handed_len += 1
         return 1
 
-    cdef void handed_over(self) noexcept:
-        """What was to be written is written, or never will be."""
+    cdef void handed_over(self, bint written) noexcept:
+        """What was to be written is written, or perhaps never will be."""
+        cdef Message* m
         cdef uint32_t i
         for i in range(self.handed_len):
+            m = self.handed[i]
             if self.board is not None:  # or else everything is going
-                self.board.took(self.handed[i])
-            message_drop(self.handed[i])
+                if (written and m.flags & self.board.markable and m.holders > 1
+                        and not marked_in_passing(m, self.serial)):
+                    self.board.had(m, self.serial)
+                self.board.took(m)
+            message_drop(m)
         self.handed_len = 0
 
     # Acknowledgements to the publisher
@@ -311,6 +387,11 @@ cdef class Link:
         """A refusal that is not the client's fault says so in words."""
         if self.acks_cap:
             self.acks[index & (self.acks_cap - 1)].explained = 1
+
+    cdef void unjournaled(self, uint32_t index):
+        """The message of that acknowledgement is meant for a journal that takes nothing: it is refused."""
+        self.explain(index)
+        self.settle(index, QUOTA_EXCEEDED)
 
     cdef bint put_explained(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept:
         cdef uint8_t packet[128]
@@ -470,7 +551,7 @@ cdef class Wire(Link):
     cpdef flushed(self):
         """What was ready has been written: more may follow."""
         if self.handed_len:
-            self.handed_over()
+            self.handed_over(1)
 
     cpdef bint wants_bytes(self):
         """Whether the driver should read."""

@@ -2,10 +2,11 @@
 #
 # Laws:
 #   a message is written once, in message_new's caller, before anyone else sees it; afterwards only `refs`,
-#   `holders` and the flags from TRACKED on change
+#   `holders`, `had` and the flags from TRACKED on change
 #   `wire` holds room for a fixed header, then topic, properties and payload as MQTT 5 sends them, so that the
 #   commonest send (MQTT 5, QoS 0, nothing to add) is one memcpy
-#   the ledger knows at every moment how many messages live and how many bytes they take
+#   the ledger knows at every moment how many messages live and how many bytes they take, marks included
+#   `had` says which sessions are done with a message while others are not; there is none once all are
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -67,6 +68,7 @@ cdef enum RouteFlag:
     NO_LOCAL = 1
     AS_PUBLISHED = 2
     SHARED = 4
+    ENDED = 8           # of a subscription that is gone, for what was published before: `ids` is an Ended
 
 
 cdef struct Topic:
@@ -102,6 +104,22 @@ cdef struct Topic:
     uint8_t text[0]
 
 
+cdef struct Chunk:
+    uint64_t key            # which 64 session serials: serial >> 6
+    uint64_t bits           # those of them that are done with the message
+    uint64_t told           # those of which backup and journal need not be told
+
+
+cdef struct Had:
+    # Stands in one list of the board while somebody is still to be told of it.
+    Had* prev               # NULL: in none
+    Had* next
+    Message* message        # borrowed: it owns this
+    Chunk* chunks           # by key, ascending
+    uint32_t len, cap
+    Chunk nearest           # where `chunks` points while one is enough
+
+
 cdef struct Message:
     int32_t refs
     uint8_t qos
@@ -126,6 +144,7 @@ cdef struct Message:
     uint16_t copied_to    # which backup was sent a copy; 0: none
     uint32_t size         # what the ledger counts
     Ledger* ledger
+    Had* had              # owned; NULL: nobody, or nobody needs to know
 
 
 cdef inline uint8_t* message_wire(Message* m) noexcept nogil:
@@ -160,6 +179,21 @@ cdef inline void message_drop(Message* m) noexcept:
     m.refs -= 1
     if m.refs == 0:
         message_free(m)
+
+cdef bint message_mark(Message* m, uint64_t key, uint64_t bits, bint told) noexcept
+cdef void message_forget_had(Message* m) noexcept
+cdef bint had_by(const Had* had, uint64_t serial) noexcept nogil
+
+cdef inline bint message_had(const Message* m, uint64_t serial) noexcept nogil:
+    """Whether that session is known to be done with it."""
+    return m.had != NULL and had_by(m.had, serial)
+
+cdef inline void had_unlink(Had* had) noexcept nogil:
+    if had.next != NULL:
+        had.prev.next = had.next
+        had.next.prev = had.prev
+        had.prev = NULL
+        had.next = NULL
 
 cdef uint8_t* message_props(Message* m) noexcept nogil
 cdef uint8_t* message_payload(Message* m) noexcept nogil

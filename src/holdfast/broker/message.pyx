@@ -1,9 +1,9 @@
 """The message buffer: messages as C structs, counted in a ledger."""
 
 from cpython.ref cimport PyObject, Py_XDECREF
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from holdfast.mqtt.wire cimport varint_size, write_u16, write_varint
 
@@ -95,6 +95,8 @@ cdef void topic_free(Topic* topic) noexcept:
 
 cdef void message_free(Message* m) noexcept:
     cdef Ledger* ledger = m.ledger
+    if m.had != NULL:
+        message_forget_had(m)
     ledger.messages -= 1
     ledger.bytes -= m.size
     if m.topic != NULL:
@@ -105,6 +107,92 @@ cdef void message_free(Message* m) noexcept:
     give_block(ledger, m, m.size)
     if ledger.orphan and ledger.messages == 0:
         ledger_free(ledger)
+
+
+# Who is done with a message
+
+cdef inline Had* had_new(Message* m) noexcept:
+    cdef Had* had = <Had*>take_block(m.ledger, sizeof(Had))
+    if had != NULL:
+        had.prev = NULL
+        had.next = NULL
+        had.message = m
+        had.chunks = &had.nearest
+        had.len = 0
+        had.cap = 1
+        m.had = had
+        m.ledger.bytes += sizeof(Had)
+    return had
+
+
+cdef inline uint32_t place_of(const Had* had, uint64_t key) noexcept nogil:
+    """Where the chunk of that key is, or would be."""
+    cdef uint32_t low = 0, high = had.len, middle
+    while low < high:
+        middle = (low + high) // 2
+        if had.chunks[middle].key < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef bint grow_chunks(Had* had) noexcept:
+    cdef uint32_t cap
+    cdef Chunk* grown
+    cap = 4 if had.cap == 1 else 2 * had.cap
+    grown = <Chunk*>malloc(cap * sizeof(Chunk))
+    if grown == NULL:
+        return 0
+    memcpy(grown, had.chunks, had.len * sizeof(Chunk))
+    if had.chunks != &had.nearest:
+        free(had.chunks)
+        had.message.ledger.bytes -= had.cap * sizeof(Chunk)
+    had.message.ledger.bytes += cap * sizeof(Chunk)
+    had.chunks = grown
+    had.cap = cap
+    return 1
+
+
+cdef bint message_mark(Message* m, uint64_t key, uint64_t bits, bint told) noexcept:
+    """Sessions are done with it; says whether any of them is news that is to be told."""
+    cdef Had* had = m.had if m.had != NULL else had_new(m)
+    cdef Chunk* chunk
+    cdef uint32_t at
+    if had == NULL:
+        return 0
+    at = place_of(had, key)
+    if at == had.len or had.chunks[at].key != key:
+        if had.len == had.cap and not grow_chunks(had):
+            return 0
+        if at < had.len:
+            memmove(&had.chunks[at + 1], &had.chunks[at], (had.len - at) * sizeof(Chunk))
+        had.chunks[at].key = key
+        had.chunks[at].bits = 0
+        had.chunks[at].told = 0
+        had.len += 1
+    chunk = &had.chunks[at]
+    chunk.bits |= bits
+    if told:
+        chunk.told |= bits
+    return (chunk.bits & ~chunk.told) != 0
+
+
+cdef void message_forget_had(Message* m) noexcept:
+    """All are done with it, or it is going."""
+    cdef Had* had = m.had
+    had_unlink(had)
+    if had.chunks != &had.nearest:
+        free(had.chunks)
+        m.ledger.bytes -= had.cap * sizeof(Chunk)
+    m.ledger.bytes -= sizeof(Had)
+    m.had = NULL
+    give_block(m.ledger, had, sizeof(Had))
+
+
+cdef bint had_by(const Had* had, uint64_t serial) noexcept nogil:
+    cdef uint32_t at = place_of(had, serial >> 6)
+    return at < had.len and had.chunks[at].key == serial >> 6 and (had.chunks[at].bits >> (serial & 63)) & 1
 
 
 cdef uint8_t* message_props(Message* m) noexcept nogil:

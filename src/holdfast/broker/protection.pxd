@@ -6,7 +6,10 @@
 #   a copy waits for the dispatch a moment, never past its deadline: most dispatches make it superfluous
 #   a message goes to one backup at most once
 #   a QoS 2 message is dispatched when the backup has it, not before, so that a crash never doubles it
-#   what waits for a backup that is gone waits no longer
+#   what waits for a backup that is gone waits for the next one, or, when there is none, no longer;
+#   what waits for a journal that takes nothing is refused
+#   while acknowledgements are withheld, a publisher hears only of what every subscriber has
+#   marks lag, by `marks_lag` at most while the turns come in time; whatever is copied carries those that there are
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
@@ -14,6 +17,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from holdfast.broker.jobs cimport JobQueue
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport Message
+from holdfast.broker.session cimport Session
 from holdfast.broker.terms cimport PolicyKind
 
 
@@ -22,12 +26,16 @@ cdef enum JobKind:
     DISPATCH = 1
 
 
+cdef enum:
+    OF_SESSION = 0x80000000
+
+
 cdef struct Awaited:
     # What happens when somebody else (the backup, the journal) has everything up to a number.
     uint64_t number
     Message* message    # owned, or NULL
-    PyObject* link      # owned, or NULL: an acknowledgement of it waits
-    uint32_t index
+    PyObject* who       # owned, or NULL: a link with an acknowledgement that waits, or a session with a PUBREL
+    uint32_t index      # which acknowledgement, or OF_SESSION and the packet identifier
 
 
 cdef struct Awaiting:
@@ -56,6 +64,10 @@ cdef class Protection:
     cdef public int64_t patience_ns     # how long a copy waits BRIEFLY; LONG is LONGER times that
     cdef readonly size_t backup_bytes_max   # what may wait on the way to the backup
     cdef public bint backup_lags            # it does not take its copies
+    cdef public bint backup_gone            # it is lost, and whether another takes its place is not known yet
+    cdef bint handing                       # a new backup gets what waits, however much that is
+    cdef readonly bint withheld             # another broker may serve: what the backup has is not safe for that
+    cdef uint64_t confirmed                 # frames that the backup confirmed meanwhile
     cdef public uint64_t copies, copies_aborted
 
     cdef bint plan(self, Message* m, JobKind kind, uint64_t major) noexcept
@@ -64,11 +76,17 @@ cdef class Protection:
     cdef void replicate(self, Message* m) noexcept
     cdef bint copy(self, Message* m) noexcept
     cdef void abort(self, Message* m) noexcept
+    cdef void copy_again(self) noexcept
+    cdef bint copy_messages(self, Session session, size_t room) noexcept
+    cdef void tell_exchanges(self, Session session)
     cdef void copy_later(self, Message* m) noexcept
     cdef void copy_when_due(self) noexcept
+    cdef void tell_marks(self, bint all) noexcept
+    cdef bint tell_mark(self, Message* m) noexcept
     cdef void forget_dispatched(self, Awaiting* patient) noexcept
-    cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, Link link, uint32_t index) noexcept
+    cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, object who, uint32_t index) noexcept
     cdef void release_from(self, Awaited* awaited, uint16_t flag) noexcept
     cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept
+    cdef void taken(self, Session session, uint16_t packet_id) noexcept
     cdef void released(self, Link link, uint64_t serial, uint16_t packet_id, uint32_t index) noexcept
     cdef void keep(self, Message* m)

@@ -4,19 +4,22 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
-from holdfast.broker.copies cimport FLIGHT, RECEIVED, RELEASED, TAKEN, put_copy
+from holdfast.broker.copies cimport FLIGHT, RECEIVED, RELEASED, RESET, TAKEN, begin_frame, put_copy, put_had
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
-    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, GIVEN, HELD, JOURNALED, OWED, RETAIN, TRACKED, Message, Topic,
-    message_drop, message_hold, message_payload, message_props,
+    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, GIVEN, HELD, JOURNALED, OFFERED, OWED, RETAIN, TRACKED, Message,
+    Topic, had_unlink, message_drop, message_hold, message_payload, message_props,
 )
 from holdfast.broker.session cimport AWAITS_PUBCOMP, AWAITS_PUBREC, LANES, PACKET_IDS, Flight, Session
 from holdfast.broker.terms cimport Terms, schedule_key
 
 cdef int64_t OWED_GRACE_NS = 2_000_000  # how long a publisher waits for its subscribers before a copy is made
 cdef int64_t COPY_MARGIN_NS = 1_000_000 # how long before its time a copy is sent that waited for subscribers
+cdef uint64_t NEVER = 0xFFFFFFFFFFFFFFFFULL     # a number that nobody comes to
+cdef uint32_t MARKED_PER_TURN = 1000    # messages whose marks are told at once, so that messages never wait for long
 cdef int64_t LONGER = 10                # times as long a copy waits when no publisher waits for its answer
 
 
@@ -28,7 +31,7 @@ cdef void forget(Awaiting* awaiting) noexcept:
         awaiting.head += 1
         if item.message != NULL:
             message_drop(item.message)
-        Py_XDECREF(item.link)
+        Py_XDECREF(item.who)
     free(awaiting.items)
     awaiting.items = NULL
     awaiting.cap = 0
@@ -52,6 +55,22 @@ cdef class Protection:
     def jobs_waiting(self) -> int:
         return self.jobs.len
 
+    def oldest_waiting(self) -> int | None:
+        """The lowest number of a publication that its subscribers were not offered yet; None: all were."""
+        cdef uint64_t oldest = NEVER
+        cdef uint64_t at = self.sent.head
+        cdef Message* m
+        cdef size_t i
+        for i in range(self.jobs.len):
+            if not self.jobs.jobs[i].message.flags & OFFERED:
+                oldest = min(oldest, self.jobs.jobs[i].message.minor)
+        while at != self.sent.tail:
+            m = self.sent.items[at & (self.sent.cap - 1)].message
+            if m != NULL and m.flags & HELD:
+                oldest = min(oldest, m.minor)
+            at += 1
+        return None if oldest == NEVER else oldest
+
     cdef bint plan(self, Message* m, JobKind kind, uint64_t major) noexcept:
         """Puts a job into the queue, which holds the message from then on."""
         cdef Job job
@@ -68,22 +87,58 @@ cdef class Protection:
     # The backup
 
     def set_backup(self, Link backup) -> None:
-        """Copies go there from now on; None: nobody protects the messages, and nothing waits for it."""
+        """Copies go there from now on, those that another has not confirmed too; None: nobody protects the
+        messages, and nothing waits for it."""
+        self.board.backup = backup
+        self.board.discards_len = 0
+        self.board.backup_number = max(1, (self.board.backup_number + 1) & 0xFFFF)
+        self.board.frames = 0
+        self.confirmed = 0
+        self.backup_lags = False
+        self.backup_gone = False
+        if backup is None:
+            self.wait_no_longer()
+        else:
+            begin_frame(backup, RESET, 0)
+            self.copy_again()
+
+    def wait_no_longer(self) -> None:
+        """Nobody gets copies: what waits for them is safe when its subscribers were offered it."""
         cdef Job job
         cdef int wait
-        self.board.backup = None
-        self.board.discards_len = 0
-        self.release_up_to(&self.sent, 0xFFFFFFFFFFFFFFFFULL, 0)
+        self.release_up_to(&self.sent, NEVER, 0)
         while self.later.len:
             job = jobs_pop(&self.later)
             self.board.safe(job.message)
             message_drop(job.message)
         for wait in range(WAITS):
-            self.release_up_to(&self.patient[wait], 0xFFFFFFFFFFFFFFFFULL, 0)
-        self.board.backup = backup
-        self.board.backup_number = max(1, (self.board.backup_number + 1) & 0xFFFF)
-        self.board.frames = 0
-        self.backup_lags = False
+            self.release_up_to(&self.patient[wait], NEVER, 0)
+
+    cdef void copy_again(self) noexcept:
+        """What waited for another backup waits for this one."""
+        cdef Awaiting before = self.sent
+        cdef Awaited* item
+        memset(&self.sent, 0, sizeof(Awaiting))
+        while before.head != before.tail:
+            item = &before.items[before.head & (before.cap - 1)]
+            before.head += 1
+            if item.message != NULL:
+                if item.message.flags & (OWED | HELD) and (
+                        item.message.flags & RETAIN or not item.message.flags & DISPATCHED):
+                    if not self.copy(item.message):
+                        self.plan(item.message, REPLICATE, item.message.major)
+                message_drop(item.message)
+            if item.who != NULL:
+                self.wait(&self.sent, self.board.frames, NULL, <object>item.who, item.index)
+                Py_DECREF(<object>item.who)
+        free(before.items)
+
+    def withhold(self, bint withheld) -> None:
+        """Whether another broker may serve by now: then it counts for nothing that our backup has a copy."""
+        if self.withheld and not withheld:
+            self.withheld = False
+            self.release_up_to(&self.sent, self.confirmed, CONFIRMED)
+        self.withheld = withheld
 
     def forget_jobs(self) -> None:
         """Another broker serves: what waits here is its to deliver, and nobody is told of it by us."""
@@ -96,43 +151,94 @@ cdef class Protection:
 
     def backup_has(self, uint64_t frames) -> None:
         """The backup confirmed so many frames."""
-        self.release_up_to(&self.sent, frames, CONFIRMED)
+        self.confirmed = frames
+        if not self.withheld:
+            self.release_up_to(&self.sent, frames, CONFIRMED)
 
     def journal_has(self, uint64_t number) -> None:
         """The journal holds every durable message up to that publication number."""
         self.release_up_to(&self.written, number, DURABLE)
 
+    def journal_fails(self) -> list[tuple[int, int]]:
+        """It takes nothing: who waits for it is refused now, though subscribers may get the message. Returns of the
+        QoS 2 messages among them the session's serial and the packet identifier: that is free again."""
+        cdef list free_again = []
+        cdef Message* m
+        cdef Link source
+        self.journal_refuses = True
+        while self.written.head != self.written.tail:
+            m = first_of(&self.written).message
+            self.written.head += 1
+            m.flags &= ~DURABLE
+            if m.flags & OWED:
+                source = <Link>m.source
+                m.flags &= ~OWED
+                m.topic.unsafe -= 1
+                if m.qos == 2:
+                    free_again.append((m.origin, m.packet_id))
+                    self.board.note(RELEASED, m.origin, m.packet_id, 0)
+                source.unjournaled(m.ack_index)
+                if m.flags & OFFERED:
+                    m.source = NULL
+                    Py_DECREF(source)
+            message_drop(m)
+        return free_again
+
     @property
     def later_ns(self) -> int | None:
-        """When the next message goes to the backup unless every subscriber has it."""
-        cdef uint64_t soonest = self.later.jobs[0].major if self.later.len else 0xFFFFFFFFFFFFFFFFULL
+        """When the next message or mark goes to the backup unless every subscriber has the message."""
+        cdef uint64_t soonest = self.later.jobs[0].major if self.later.len else NEVER
         cdef int wait
         for wait in range(WAITS):
             self.forget_dispatched(&self.patient[wait])
             if self.patient[wait].head != self.patient[wait].tail:
                 soonest = min(soonest, first_of(&self.patient[wait]).number)
-        return None if soonest == 0xFFFFFFFFFFFFFFFFULL else soonest
+        if self.board.marks_wait():
+            soonest = min(soonest, <uint64_t>self.board.marks_ns)
+        return None if soonest == NEVER else soonest
 
-    def copy_held(self, Session session not None) -> None:
-        """A backup is new: what waits in a session, or is on its way to its client, is copied to it."""
+    def copy_held(self, Session session not None, size_t room) -> bool:
+        """A backup is new: what waits in a session, or is on its way to its client, is copied to it, until so many
+        bytes are on their way. Says whether that was all; if not, it goes on where it was."""
+        cdef bint all
+        self.handing = True
+        all = self.copy_messages(session, room)
+        self.handing = False
+        if all:
+            self.tell_exchanges(session)
+        return all
+
+    cdef bint copy_messages(self, Session session, size_t room) noexcept:
         cdef int lane
         cdef size_t i
         cdef uint64_t at
         cdef Message* m
-        cdef Flight* flight
         for lane in range(LANES):
             for i in range(session.lanes[lane].len):
                 m = session.lanes[lane].jobs[i].message
-                if (m.qos or m.flags & FINITE) and not m.flags & GIVEN:
+                if (m.qos or m.flags & FINITE) and not m.flags & (GIVEN | DISPATCHED):
+                    if m.copied_to != self.board.backup_number and self.board.backup.out.len > room:
+                        return 0
                     self.copy(m)
         at = session.head
         while at != session.tail:
+            m = session.flights[at & (session.flights_cap - 1)].message
+            if m != NULL and not m.flags & (GIVEN | DISPATCHED):
+                if m.copied_to != self.board.backup_number and self.board.backup.out.len > room:
+                    return 0
+                self.copy(m)
+            at += 1
+        return 1
+
+    cdef void tell_exchanges(self, Session session):
+        """How far the QoS 2 exchanges of a session are."""
+        cdef uint64_t at = session.head
+        cdef Flight* flight
+        while at != session.tail:
             flight = &session.flights[at & (session.flights_cap - 1)]
-            if flight.message != NULL and not flight.message.flags & GIVEN:
-                self.copy(flight.message)
             if flight.stage >= AWAITS_PUBREC:
                 self.board.note(FLIGHT, session.serial, at % PACKET_IDS + 1, 0 if flight.message == NULL else flight.message.minor)
-            if flight.stage == AWAITS_PUBCOMP:
+            if flight.stage >= AWAITS_PUBCOMP:
                 self.board.note(TAKEN, session.serial, at % PACKET_IDS + 1, 0)
             at += 1
         for packet_id in session.received or ():
@@ -142,11 +248,13 @@ cdef class Protection:
         """The same for what waits for its dispatch."""
         cdef size_t i
         cdef Message* m
+        self.handing = True
         for i in range(self.jobs.len):
             m = self.jobs.jobs[i].message
             if self.jobs.jobs[i].tag == DISPATCH and m.flags & (OWED | FINITE):
                 m.flags |= TRACKED
                 self.copy(m)
+        self.handing = False
 
     cdef bint protect(self, Message* m, int64_t travelled_ns, bint owed) noexcept:
         """Sees to it that a message which a crash could lose is copied; 0 when memory is gone."""
@@ -158,6 +266,8 @@ cdef class Protection:
         if m.qos == 2:
             m.flags |= TRACKED | HELD
             return self.plan(m, REPLICATE, m.major)
+        if owed and m.flags & RETAIN:
+            return self.plan(m, REPLICATE, m.major)     # it is state too, which subscribers do not keep
         if topic.copying != COPY_SOON or topic.routes_len == 0:
             return 1
         m.flags |= TRACKED
@@ -192,7 +302,7 @@ cdef class Protection:
                 m.flags &= ~HELD
                 self.plan(m, DISPATCH, m.major)
             self.board.safe(m)
-        elif self.board.coordinated and m.flags & DISPATCHED:
+        elif self.board.coordinated and m.flags & DISPATCHED and not (m.flags & RETAIN and m.flags & OWED):
             self.abort(m)
         elif not self.copy(m) and m.flags & (OWED | HELD):
             self.plan(m, REPLICATE, m.major)  # for whoever comes after a backup that lags
@@ -207,7 +317,9 @@ cdef class Protection:
         cdef Terms terms = <Terms>m.topic.terms
         if m.copied_to == self.board.backup_number:
             return 1
-        if self.board.backup.out.len + m.size > self.backup_bytes_max or not put_copy(
+        if self.backup_gone:
+            return not m.flags & (OWED | HELD) or self.wait(&self.sent, NEVER, m, None, 0)
+        if (self.board.backup.out.len + m.size > self.backup_bytes_max and not self.handing) or not put_copy(
                 self.board.backup, m, self.board.wall_ns - self.board.now_ns):
             self.backup_lags = True
             return 0
@@ -219,6 +331,12 @@ cdef class Protection:
             terms.copied_late += 1
         if m.flags & (OWED | HELD):
             self.wait(&self.sent, self.board.frames, m, None, 0)
+        if m.had != NULL:
+            self.board.frames += put_had(self.board.backup, m, 1)
+            self.board.log_had(m)
+            had_unlink(m.had)
+        if m.flags & DISPATCHED and self.board.coordinated:
+            self.board.discard(m)
         return 1
 
     cdef void copy_later(self, Message* m) noexcept:
@@ -272,9 +390,52 @@ cdef class Protection:
                 self.plan(job.message, REPLICATE, job.message.major)
             message_drop(job.message)
 
+    # Marks: who is done with a message, while others are not
+
+    def mark(self, *, bint copied) -> None:
+        """Somebody may need to know who had what: a journal, or with `copied` also whoever takes over."""
+        self.board.markable |= JOURNALED | ((FINITE | TRACKED) if copied else 0)
+
+    def tell_the_rest(self) -> None:
+        """Before this broker ends: backup and journal hear of everything that subscribers have."""
+        self.tell_marks(1)
+        self.board.tell_discards(True)
+
+    cdef void tell_marks(self, bint all) noexcept:
+        """A bounded number of those that have waited, when it is time; or all."""
+        cdef Board board = self.board
+        cdef uint32_t left = MARKED_PER_TURN
+        if not board.marks_wait() or (board.now_ns < board.marks_ns and not all):
+            return
+        while True:
+            while board.aged.next != &board.aged:
+                if left == 0 and not all:
+                    return
+                if not self.tell_mark(board.aged.next.message):
+                    board.marks_ns = board.now_ns + board.marks_wait_ns
+                    return
+                had_unlink(board.aged.next)
+                left -= left > 0
+            if left < MARKED_PER_TURN:
+                board.marks_lag_ns = board.now_ns - board.aged_ns
+                board.marks_lag_max_ns = max(board.marks_lag_ns, board.marks_lag_max_ns)
+            if not board.age_marks() or (board.now_ns < board.aged_ns + 2 * board.marks_wait_ns and not all):
+                break
+        board.marks_ns = board.now_ns + board.marks_wait_ns
+
+    cdef bint tell_mark(self, Message* m) noexcept:
+        """Tells the marks of one message; 0 when the backup lags."""
+        if self.board.backup is not None and m.copied_to == self.board.backup_number and not self.backup_gone:
+            if self.board.backup.out.len > self.backup_bytes_max:
+                self.backup_lags = True
+                return 0
+            self.board.frames += put_had(self.board.backup, m, 0)
+        self.board.log_had(m)
+        return 1
+
     # What must not happen before somebody else has a message
 
-    cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, Link link, uint32_t index) noexcept:
+    cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, object who, uint32_t index) noexcept:
         cdef Awaited* grown
         cdef Awaited* item
         cdef uint32_t cap
@@ -296,10 +457,10 @@ cdef class Protection:
         item.number = number
         item.message = m
         item.index = index
-        item.link = NULL if link is None else <PyObject*>link
+        item.who = NULL if who is None else <PyObject*>who
         if m != NULL:
             message_hold(m)
-        Py_XINCREF(item.link)
+        Py_XINCREF(item.who)
         return 1
 
     cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept:
@@ -313,7 +474,6 @@ cdef class Protection:
 
     cdef void release_from(self, Awaited* awaited, uint16_t flag) noexcept:
         cdef Message* m = awaited.message
-        cdef Link link
         if m != NULL:
             if flag == DURABLE:
                 m.flags &= ~DURABLE
@@ -324,10 +484,20 @@ cdef class Protection:
                     self.plan(m, DISPATCH, m.major)
             self.board.safe(m)
             message_drop(m)
-        if awaited.link != NULL:
-            link = <Link>awaited.link
-            link.settle(awaited.index, 0)
-            Py_DECREF(link)
+        if awaited.who == NULL:
+            return
+        if awaited.index & OF_SESSION:
+            (<Session>awaited.who).release(awaited.index & 0xFFFF)
+        else:
+            (<Link>awaited.who).settle(awaited.index, 0)
+        Py_DECREF(<object>awaited.who)
+
+    cdef void taken(self, Session session, uint16_t packet_id) noexcept:
+        """A subscriber has a QoS 2 message: it is released when the backup knows, so that it is not sent again."""
+        if self.board.backup is None or (self.confirmed >= self.board.frames and not self.withheld):
+            session.release(packet_id)
+        else:
+            self.wait(&self.sent, self.board.frames, NULL, session, <uint32_t>(OF_SESSION | packet_id))
 
     cdef void released(self, Link link, uint64_t serial, uint16_t packet_id, uint32_t index) noexcept:
         """A publisher gave a QoS 2 identifier back: it hears so when the backup knows."""
@@ -343,7 +513,8 @@ cdef class Protection:
             m.minor, m.created_ns, m.qos, m.flags & RETAIN, m.origin,
             PyBytes_FromStringAndSize(<char*>m.topic.text, m.topic.size),
             PyBytes_FromStringAndSize(<char*>message_props(m), m.props_size),
-            PyBytes_FromStringAndSize(<char*>message_payload(m), m.payload_size)))
+            PyBytes_FromStringAndSize(<char*>message_payload(m), m.payload_size),
+            m.expires_ns + self.board.wall_ns - self.board.now_ns if m.expires_ns else 0))
         m.flags |= JOURNALED | TRACKED
         if m.flags & OWED:
             m.flags |= DURABLE

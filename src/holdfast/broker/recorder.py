@@ -2,7 +2,7 @@
 
 Laws:
 - whatever changes sessions or subscriptions is recorded in the order in which it happens
-- a subscription is recorded before it is granted; if it is not granted, that is recorded too
+- a subscription is recorded when it is in force and before it is granted; if it is not, that is recorded too
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ Granted = Callable[[str], None]  # with why not; empty: granted
 
 
 class Recorder:
-    """The recorder of a broker that stands alone: nobody needs to know anything."""
+    """The recorder of a broker that stands alone: nobody needs to know anything.
+
+    `asked_at_once`: whether `confirm` may be called while packets are read. A member looks around first."""
+
+    asked_at_once = True
 
     def session(self, session: Session) -> None:
         """The session began, or how long it lasts or its will changed."""
@@ -25,7 +29,7 @@ class Recorder:
         """Nothing of the session is left."""
 
     def subscribed(self, subscription: Subscription, wanted: str) -> None:
-        """A subscription is about to be granted; `wanted` is its filter as the client wrote it."""
+        """A subscription is in force; `wanted` is its filter as the client wrote it."""
 
     def unsubscribed(self, session: Session, wanted: str) -> None:
         """A subscription is gone."""

@@ -7,6 +7,7 @@
 #   lets go (at most L in a row); beyond that the session is reported as overloaded, never silently thinned
 #   a packet identifier is in use from PUBLISH to PUBACK or PUBCOMP, across connections
 
+cimport cython
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -32,6 +33,7 @@ cdef enum:  # stages of a delivery
     AWAITS_PUBACK = 1
     AWAITS_PUBREC = 2
     AWAITS_PUBCOMP = 3
+    AWAITS_BACKUP = 4   # the client has it; PUBREL follows when the backup knows
 
 
 cdef struct Flight:
@@ -41,6 +43,7 @@ cdef struct Flight:
     uint8_t bits            # RETAIN, as it was sent
 
 
+@cython.final   # nobody's base: its methods call each other directly
 cdef class Session:
     cdef readonly str client_id
     cdef readonly uint64_t serial
@@ -63,13 +66,14 @@ cdef class Session:
     cdef public int64_t awaited_ns      # until then the client of a crashed primary is expected here
     cdef uint64_t sent, sent_when_held
     cdef dict runs              # topic name -> messages lost in a row, while any are
-    cdef public set recovered   # publication numbers of a crashed primary that this client has, or is being sent
+    cdef public set recovered   # numbers of messages whose QoS 2 delivery went on here from another broker
     cdef public set received    # QoS 2 identifiers between PUBLISH and PUBREL
     # Kept here for the plain Python side, which alone uses them.
     cdef public int64_t watched
     cdef public dict subscriptions
     cdef public object state
 
+    cdef bint has(self, Message* m) noexcept
     cdef void offer(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
@@ -82,6 +86,7 @@ cdef class Session:
     cdef Flight* flight_of(self, uint16_t packet_id) noexcept
     cdef void acked(self, uint16_t packet_id) noexcept
     cdef bint received_by_client(self, uint16_t packet_id, uint8_t reason) noexcept
+    cdef void release(self, uint16_t packet_id) noexcept
     cdef void completed(self, uint16_t packet_id) noexcept
     cdef bint receive(self, uint16_t packet_id) except 0
     cdef void land(self, Flight* flight) noexcept

@@ -1,5 +1,6 @@
 """One client's session, compiled: the send window and the deadline-ordered queue."""
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -8,8 +9,10 @@ from libc.stdlib cimport calloc, free
 from holdfast.broker.copies cimport FLIGHT, LANDED, TAKEN
 from holdfast.broker.histogram cimport add_to
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
-from holdfast.broker.link cimport OUT_HIGH, Board, Link
-from holdfast.broker.message cimport EARLY, FINITE, RECOVERED, TRACKED, Ledger, Message, Topic, message_drop, message_hold
+from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_passing
+from holdfast.broker.message cimport (
+    EARLY, FINITE, JOURNALED, RECOVERED, TRACKED, Ledger, Message, Topic, message_drop, message_had, message_hold,
+)
 from holdfast.broker.terms cimport Terms
 
 cdef uint8_t PUBREL = 0x62
@@ -20,6 +23,7 @@ cdef inline bytes name_of(Topic* topic):
     return PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
 
 
+@cython.final
 cdef class Session:
     def __init__(self, str client_id not None, uint64_t serial, Board board not None, *,
                  uint32_t queue_messages_max, size_t queue_bytes_max,
@@ -40,6 +44,7 @@ cdef class Session:
     def clear(self) -> None:
         """The session ends: nothing that waits for its client is kept."""
         self._drop_everything()
+        self.board.log_flight(0, self.serial, 0)
         self.received = None
         self.recovered = None
         self.runs = None
@@ -64,6 +69,7 @@ cdef class Session:
     def attach(self, Link link not None, uint32_t window) -> None:
         """The client is connected: what was on its way goes again, then what waited."""
         self.link = link
+        link.serial = self.serial
         self.awaited_ns = 0
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head
@@ -125,9 +131,13 @@ cdef class Session:
 
     # A message for this client
 
+    cdef bint has(self, Message* m) noexcept:
+        """Whether this session is done with a message that another broker dispatched, or goes on with it here."""
+        return message_had(m, self.serial) or (self.recovered is not None and m.minor in self.recovered)
+
     cdef void offer(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         """Sends the message now if nothing is in its way, else queues it by its key."""
-        if m.flags & RECOVERED and self.recovered is not None and m.minor in self.recovered:
+        if m.flags & RECOVERED and self.has(m):
             return
         if self.link is None:
             if qos or (m.flags & FINITE and self.board.now_ns < self.awaited_ns):
@@ -174,7 +184,8 @@ cdef class Session:
         cdef Flight* flight
         if not self.room_for_flight():
             return 0
-        if not self.link.put_publish(m, qos, self.tail % PACKET_IDS + 1, bits, ids):
+        if not self.link.put_publish(
+                m, qos, self.tail % PACKET_IDS + 1, bits | DUP if m.flags & RECOVERED else bits, ids):
             return 0
         flight = &self.flights[self.tail & (self.flights_cap - 1)]
         message_hold(m)
@@ -182,6 +193,8 @@ cdef class Session:
         Py_XINCREF(ids)
         if qos == 2:
             self.board.note(FLIGHT, self.serial, self.tail % PACKET_IDS + 1, m.minor)
+            if m.flags & JOURNALED:
+                self.board.log_flight(m.minor, self.serial, self.tail % PACKET_IDS + 1)
         flight.message = m
         flight.ids = ids
         flight.bits = bits
@@ -342,7 +355,7 @@ cdef class Session:
             packet_id = self.resend % PACKET_IDS + 1
             if flight.stage == AWAITS_PUBCOMP:
                 self.link.put_ack(PUBREL, packet_id, 0)
-            elif flight.stage != DONE and not self.link.put_publish(
+            elif flight.stage != DONE and flight.stage != AWAITS_BACKUP and not self.link.put_publish(
                     flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
                     flight.bits | DUP, flight.ids):
                 self.land(flight)
@@ -372,7 +385,11 @@ cdef class Session:
     cdef void acked(self, uint16_t packet_id) noexcept:
         """PUBACK. One for an unknown identifier is a late repetition and means nothing."""
         cdef Flight* flight = self.flight_of(packet_id)
+        cdef Message* m
         if flight != NULL and flight.stage == AWAITS_PUBACK:
+            m = flight.message
+            if m.flags & self.board.markable and m.holders > 1 and not marked_in_passing(m, self.serial):
+                self.board.had(m, self.serial)
             self.land(flight)
             self._advance()
 
@@ -381,15 +398,25 @@ cdef class Session:
         cdef Flight* flight = self.flight_of(packet_id)
         if flight == NULL or flight.stage == AWAITS_PUBACK:
             return 0
-        if reason >= 0x80:
-            self.land(flight)
-            self._advance()
-        elif flight.stage == AWAITS_PUBREC:
+        if flight.stage == AWAITS_PUBREC:
             self.board.note(TAKEN, self.serial, packet_id, 0)
+            if is_news(self.board, flight.message):
+                self.board.had_at_once(flight.message, self.serial)
             self.let_go(flight.message)
             flight.message = NULL
+            flight.stage = AWAITS_BACKUP
+        if reason >= 0x80:
             flight.stage = AWAITS_PUBCOMP
+            self.completed(packet_id)
         return 1
+
+    cdef void release(self, uint16_t packet_id) noexcept:
+        """Whoever takes over knows that the client has it: the client may forget its identifier."""
+        cdef Flight* flight = self.flight_of(packet_id)
+        if flight != NULL and flight.stage >= AWAITS_PUBCOMP:
+            flight.stage = AWAITS_PUBCOMP
+            if self.link is not None:
+                self.link.put_ack(PUBREL, packet_id, 0)
 
     cdef bint receive(self, uint16_t packet_id) except 0:
         """A QoS 2 message came in: until PUBREL its identifier marks repetitions."""
@@ -403,6 +430,7 @@ cdef class Session:
         cdef Flight* flight = self.flight_of(packet_id)
         if flight != NULL and flight.stage == AWAITS_PUBCOMP:
             self.board.note(LANDED, self.serial, packet_id, 0)
+            self.board.log_flight(0, self.serial, packet_id)
             self.land(flight)
             self._advance()
 

@@ -1,9 +1,12 @@
 """SUBSCRIBE and UNSUBSCRIBE: filters, shared groups, requirements, retained messages.
 
 Laws:
-- every filter of a packet gets its own answer; what is refused changes nothing
+- a subscription is in force from where its SUBSCRIBE was read to where its UNSUBSCRIBE was: it sees all that
+  is read in between. What several connections sent is read in no certain order between two slices of
+  messages, so it sees what others sent then too
+- every filter of a packet gets its own answer; what is refused, at once or later, leaves what was before
 - a requirement that cannot be kept is refused with the words that say what could be
-- SUBACK goes out before any message of the subscription
+- SUBACK goes out before anything retained, and before any message unless it waits for a depth
 - a filter is granted only if every topic that it matches may be subscribed to; a subscription that may not be
   any more ends, whether its session is connected or not
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -21,7 +25,7 @@ from holdfast.broker.channels import is_channel
 from holdfast.broker.clients import REASON_CHARS_MAX
 from holdfast.broker.connection import Connection
 from holdfast.broker.session import Session
-from holdfast.broker.subscriptions import Subscription
+from holdfast.broker.subscriptions import Ended, Subscription
 from holdfast.contract.admission import admit_requirement
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import encode
@@ -43,10 +47,13 @@ if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
 
 RETAIN_ALWAYS, RETAIN_IF_NEW = 0, 1
+SYSTEM_TOPICS = "$SYS/"
 FAILURE_BEFORE_MQTT_5 = 0x80
 DEPTHS = ("1", "2", "3", "4")
 RETAINED_AT_ONCE = 100
 QUEUED_DURING_REPLAY_MAX = 100
+ENDED_MAX = 64  # subscriptions that were given up and still get what is older
+OPEN = 2**64 - 1  # until the next slice
 
 
 class Requirement(Struct, frozen=True):
@@ -77,6 +84,41 @@ class Replay:
         return session.link is not None and session.subscriptions.get(self.key) is subscription
 
 
+@dataclass(slots=True)
+class Refused:
+    wanted: str
+    error: PeerError
+
+
+@dataclass(slots=True, eq=False)
+class Made:
+    """A subscription that is in force and not granted yet; `before` is what its client had instead."""
+
+    wanted: str
+    subscription: Subscription
+    before: Subscription | None
+
+
+@dataclass(slots=True)
+class Asked:
+    """A SUBSCRIBE that awaits its SUBACK; `number` is the last publication that it does not see."""
+
+    connection: Connection
+    packet: Subscribe
+    made: list[Made | Refused]
+    number: int
+
+
+@dataclass(slots=True)
+class Left:
+    """An UNSUBSCRIBE that awaits its UNSUBACK: it goes out behind what these still get."""
+
+    connection: Connection
+    packet_id: int
+    reasons: list[int]
+    ended: list[Ended]
+
+
 def parse_last(value: str) -> int:
     if not (value.isascii() and value.isdigit() and len(value) <= 4 and 1 <= int(value) <= LAST_MAX):
         raise ValueError(f"a number of last results is from 1 to {LAST_MAX}")
@@ -92,56 +134,72 @@ class Subscribing:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._replays: deque[Replay] = deque()
+        self._leaving: list[Left] = []
+        self._replaced: dict[Subscription, Made] = {}  # by what went before it, while it is not granted
 
-    def subscribe(self, connection: Connection, packet: Subscribe) -> bool:
-        """Grants what can be granted, or tells why not; says whether that happens later."""
+    def subscribe(self, connection: Connection, packet: Subscribe) -> None:
+        """Makes what can be granted, or knows why not; `answer` tells."""
         session = connection.session
         assert session is not None
-        prepared: list[tuple[Wanted, Subscription | PeerError]] = []
-        for wanted in packet.subscriptions:
+        core = self.broker.core
+        core.ask_left -= len(packet.subscriptions)
+        number = max(core.number_sliced, connection.number_published)
+        made = [self._make(session, wanted, packet, number + 1) for wanted in packet.subscriptions]
+        connection.unanswered += 1
+        core.unanswered.append(Asked(connection, packet, made, number))
+        if self.broker.recorder.asked_at_once:
+            self.answer(core.board.now_ns)
+
+    def _make(self, session: Session, wanted: Wanted, packet: Subscribe, since: int) -> Made | Refused:
+        try:
+            subscription = self._prepare(session, wanted, packet, since)
+        except PeerError as error:
+            return Refused(wanted.filter, error)
+        before = session.subscriptions.get(wanted.filter)
+        made = Made(wanted.filter, subscription, before)
+        if before is not None:
+            self._replaced[before] = made
+        self.enter(subscription, wanted.filter)
+        self.broker.recorder.subscribed(subscription, wanted.filter)
+        return made
+
+    def answer(self, now_ns: int) -> None:
+        """SUBACK and UNSUBACK for all that took effect, in order; a SUBACK may have to wait for a depth."""
+        core = self.broker.core
+        waiting, core.unanswered = core.unanswered, deque()
+        for asked in waiting:
+            connection = asked.connection
             try:
-                subscription = self._prepare(session, wanted, packet)
-            except PeerError as error:
-                prepared.append((wanted, error))
-            else:
-                prepared.append((wanted, subscription))
-                self.broker.recorder.subscribed(subscription, wanted.filter)
-        waits = False
+                if isinstance(asked, Left) and asked.ended:
+                    self._leaving.append(asked)
+                elif isinstance(asked, Left):
+                    self._confirm_left(asked)
+                else:
+                    depth = self._depth(asked.packet)
+                    self.broker.recorder.confirm(depth, partial(self._granted, asked))
+            except Exception as error:
+                self.broker.mistaken(connection, error, now_ns)
+        if self._replays:
+            self.replay(RETAINED_AT_ONCE)
 
-        def granted(why_not: str) -> None:
-            self._answer(connection, packet, prepared, why_not)
-            if waits and not connection.closing:
-                connection.resume()
-
-        waits = self.broker.recorder.confirm(self._depth(packet.properties), granted)
-        return waits
-
-    def _answer(
-        self,
-        connection: Connection,
-        packet: Subscribe,
-        prepared: list[tuple[Wanted, Subscription | PeerError]],
-        why_not: str,
-    ) -> None:
-        """SUBACK; what was recorded and is not granted after all is taken back."""
-        session = connection.session
-        gone = connection.closing or session is None or session.state.ended
+    def _granted(self, asked: Asked, why_not: str) -> None:
+        """SUBACK; what was made and is not granted after all is taken back."""
+        connection, packet = asked.connection, asked.packet
+        connection.answered()
         refusal = PeerError(Reason.QUOTA_EXCEEDED, why_not) if why_not else None
-        made: list[tuple[str, Subscription, bool]] = []
         reasons: list[int] = []
         texts: list[str] = []
-        for wanted, subscription in prepared:
-            error = subscription if isinstance(subscription, PeerError) else refusal
-            if isinstance(subscription, Subscription) and (error is not None or gone):
-                self._take_back(subscription, wanted.filter)
-            elif isinstance(subscription, Subscription):
-                made.append((wanted.filter, subscription, self._grant(subscription, wanted.filter)))
+        for made, wanted in zip(asked.made, packet.subscriptions, strict=True):
+            error = made.error if isinstance(made, Refused) else refusal
+            if isinstance(made, Made):
+                self._settle(made, kept=error is None)
+            if error is None:
                 reasons.append(wanted.qos)
-            if error is not None:
+            else:
                 reasons.append(error.reason if connection.version == 5 else FAILURE_BEFORE_MQTT_5)
                 texts.append(f"{wanted.filter}: {error.text}")
                 self.broker.count_refusal(error.reason, error.text)
-        if gone:
+        if connection.closing:
             return
         properties = Properties(user=self.broker.view_for(connection))
         if texts and connection.state.problem_info:
@@ -149,16 +207,43 @@ class Subscribing:
         answer = Suback(packet_id=packet.packet_id, reasons=reasons, properties=properties)
         if not connection.send(encode(answer, connection.version)):
             connection.send(encode(Suback(packet_id=packet.packet_id, reasons=reasons), connection.version))
-        last = self._requirement(packet.properties).last if made else 0
-        for key, subscription, fresh in made:
+        if refusal is None:
+            self._follow_up(asked)
+
+    def _follow_up(self, asked: Asked) -> None:
+        """What a new subscription gets besides what is published from now on."""
+        granted = [made for made in asked.made if isinstance(made, Made)]
+        last = self._requirement(asked.packet.properties).last if granted else 0
+        for made in granted:
+            subscription = made.subscription
             if last:
                 self.broker.channels.want(subscription, last)
-            if wants_retained(subscription, fresh):
+            if wants_retained(subscription, made.before is None):
                 names = self.broker.retained_names.matching(subscription.filter)
-                self._replays.append(Replay(subscription, key, names, self.broker.core.number))
-        self.replay(RETAINED_AT_ONCE)
+                self._replays.append(Replay(subscription, made.wanted, names, asked.number))
 
-    def _prepare(self, session: Session, wanted: Wanted, packet: Subscribe) -> Subscription:
+    def _settle(self, made: Made, kept: bool) -> None:
+        """It is granted, or what was before it comes back, unless its client has asked for more since."""
+        before = made.before
+        if before is not None and self._replaced.get(before) is made:
+            del self._replaced[before]
+        if kept:
+            return
+        session = made.subscription.session
+        later = self._replaced.pop(made.subscription, None)
+        if later is not None:
+            later.before = before
+            if before is not None:
+                self._replaced[before] = later
+        if session.state.ended or session.subscriptions.get(made.wanted) is not made.subscription:
+            return
+        if before is None:
+            self.drop(session, made.wanted)
+        else:
+            self.enter(before, made.wanted)
+            self.broker.recorder.subscribed(before, made.wanted)
+
+    def _prepare(self, session: Session, wanted: Wanted, packet: Subscribe, since: int) -> Subscription:
         """The subscription as it would be, once it is sure that it may be."""
         broker = self.broker
         group, filter = split_shared(wanted.filter)
@@ -187,13 +272,8 @@ class Subscribing:
             identifier=identifiers[0] if identifiers else 0,
             deadline_ns=requirement.deadline_ns or 0,
             loss=-1 if requirement.loss_tolerance is None else requirement.loss_tolerance,
-            since=broker.core.number + 1,
+            since=since,
         )
-
-    def _grant(self, subscription: Subscription, wanted: str) -> bool:
-        """From now on its topics reach the session; says whether it had no such subscription before."""
-        subscription.since = self.broker.core.number + 1
-        return self.enter(subscription, wanted)
 
     def enter(self, subscription: Subscription, wanted: str) -> bool:
         session = subscription.session
@@ -205,16 +285,6 @@ class Subscribing:
         self.broker.core.tree.add(subscription)
         self.broker.core.topics.forget_routes(subscription.filter)
         return before is None
-
-    def _take_back(self, subscription: Subscription, wanted: str) -> None:
-        session = subscription.session
-        before = session.subscriptions.get(wanted)
-        if session.state.ended:
-            return
-        if before is None:
-            self.broker.recorder.unsubscribed(session, wanted)
-        else:
-            self.broker.recorder.subscribed(before, wanted)
 
     def _check_room(self, session: Session) -> None:
         limits = self.broker.limits
@@ -249,12 +319,13 @@ class Subscribing:
                 ) from error
         return Requirement(deadline_ns, loss, last)
 
-    def _depth(self, properties: Properties) -> int:
-        """How many members of the group must know of it first; 0: as many as is usual."""
-        for name, value in properties.user:
+    def _depth(self, packet: Subscribe) -> int:
+        """How many members of the group must know of it first; 0: as many as is usual. What a broker tells of
+        itself is nobody else's matter."""
+        for name, value in packet.properties.user:
             if name == DEPTH_PROPERTY:
                 return int(value) if value in DEPTHS else 0
-        return 0
+        return 1 if all(wanted.filter.startswith(SYSTEM_TOPICS) for wanted in packet.subscriptions) else 0
 
     def _admit(self, filter: bytes, requirement: Requirement) -> None:
         """Proves that what the subscriber asks can be kept for every contract its filter touches."""
@@ -293,17 +364,66 @@ class Subscribing:
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
         session = connection.session
         assert session is not None
+        core = self.broker.core
+        core.ask_left -= len(packet.filters)
+        before = len(core.ended)
         reasons = [
-            Reason.SUCCESS if self.drop(session, filter) else Reason.NO_SUBSCRIPTION_EXISTED
+            int(Reason.SUCCESS if self._leave(session, filter) else Reason.NO_SUBSCRIPTION_EXISTED)
             for filter in packet.filters
         ]
+        connection.unanswered += 1
+        core.unanswered.append(Left(connection, packet.packet_id, reasons, core.ended[before:]))
+        if self.broker.recorder.asked_at_once:
+            self.answer(core.board.now_ns)
+
+    def _confirm_left(self, left: Left) -> None:
+        connection = left.connection
+        connection.answered()
+        if connection.closing:
+            return
         properties = Properties(user=self.broker.view_for(connection))
-        connection.send(
-            encode(
-                Unsuback(packet_id=packet.packet_id, reasons=list(reasons), properties=properties),
-                connection.version,
-            )
-        )
+        answer = Unsuback(packet_id=left.packet_id, reasons=left.reasons, properties=properties)
+        connection.send(encode(answer, connection.version))
+
+    def _leave(self, session: Session, wanted: str) -> bool:
+        """Gives a subscription up; what was read before still comes, of a shared one to who is left."""
+        core = self.broker.core
+        subscription = session.subscriptions.get(wanted)
+        if subscription is None:
+            return False
+        if subscription.group is None and len(core.ended) < ENDED_MAX:
+            core.ended.append(Ended(subscription, subscription.since, OPEN, core.number))
+        return self.drop(session, wanted)
+
+    def close_ended(self) -> None:
+        """A slice comes: what is read from now on is not for those that were given up before."""
+        core = self.broker.core
+        for ended in core.ended:
+            ended.until = min(ended.until, core.number)
+
+    def forget_ended(self) -> None:
+        """Lets go of subscriptions that were given up, when nothing that is older waits any more."""
+        core = self.broker.core
+        oldest = core.oldest_waiting()
+        if oldest is None:
+            self._keep_ended([], core.ended)
+            return
+        gone = [ended for ended in core.ended if ended.until < oldest]
+        if gone:
+            self._keep_ended([ended for ended in core.ended if ended.until >= oldest], gone)
+
+    def _keep_ended(self, kept: list[Ended], gone: list[Ended]) -> None:
+        core = self.broker.core
+        core.ended = kept
+        for ended in gone:
+            core.topics.forget_routes(ended.subscription.filter)
+        leaving, self._leaving = self._leaving, []
+        for left in leaving:
+            left.ended = [ended for ended in left.ended if ended in kept]
+            if left.ended:
+                self._leaving.append(left)
+            else:
+                self._confirm_left(left)
 
     def drop(self, session: Session, wanted: str) -> bool:
         subscription: Subscription | None = session.subscriptions.pop(wanted, None)
@@ -328,3 +448,9 @@ class Subscribing:
     def drop_all(self, session: Session) -> None:
         for wanted in list(session.subscriptions):
             self.drop(session, wanted)
+        if self.broker.core.ended:
+            all_ended = self.broker.core.ended
+            self._keep_ended(
+                [ended for ended in all_ended if ended.subscription.session is not session],
+                [ended for ended in all_ended if ended.subscription.session is session],
+            )

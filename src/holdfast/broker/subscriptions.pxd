@@ -6,6 +6,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from holdfast.broker.message cimport Message, Route
 from holdfast.broker.session cimport Session
 
 
@@ -20,14 +21,28 @@ cdef class Subscription:
     cdef readonly bytes ids             # the identifier as a property, or None
     cdef readonly int64_t deadline_ns   # what this subscriber asks for; 0: nothing
     cdef readonly int64_t loss          # what this subscriber asks for; -1: nothing
-    cdef public uint64_t since
+    cdef public uint64_t since          # the first publication that it sees
+
+
+cdef class Ended:
+    # A subscription that its client gave up: it still sees what was published from `since` until `until`.
+    cdef readonly Subscription subscription
+    cdef readonly uint64_t since
+    cdef public uint64_t until
+    cdef readonly uint64_t own_until    # and of what its client published itself until here
+
+
+cdef list still_due(list ended, bytes topic, dict live)
+cdef bint offer_specially(Message* m, Route* route) noexcept
 
 
 cdef class SharedGroup:
     cdef readonly str name
     cdef readonly list members
     cdef size_t turn
-    cdef Subscription pick(self)
+    cdef Subscription pick(self, uint64_t number)
+    cdef Subscription pick_again(self, Message* m)
+    cdef bint reached_otherwise(self, Message* m, Session session)
 
 
 cdef class Node:

@@ -30,6 +30,13 @@ class Subscription:
         since: int = 0,
     ) -> None: ...
 
+class Ended:
+    subscription: Subscription
+    since: int
+    until: int
+    own_until: int
+    def __init__(self, subscription: Subscription, since: int, until: int, own_until: int) -> None: ...
+
 class SharedGroup:
     name: str
     members: list[Subscription]

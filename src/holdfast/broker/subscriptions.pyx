@@ -1,9 +1,11 @@
 """The subscription tree, and shared subscriptions."""
 
+from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from holdfast.broker.message cimport AS_PUBLISHED, NO_LOCAL
+from holdfast.broker.message cimport AS_PUBLISHED, NO_LOCAL, RECOVERED, RETAIN, SHARED, Message, Route
 from holdfast.broker.session cimport Session
+from holdfast.mqtt.topics cimport filter_matches
 
 
 def encode_identifier(uint32_t identifier) -> bytes:
@@ -33,27 +35,116 @@ cdef class Subscription:
         self.since = since
 
 
+cdef class Ended:
+    def __init__(self, Subscription subscription not None, uint64_t since, uint64_t until,
+                 uint64_t own_until) -> None:
+        self.subscription = subscription
+        self.since = since
+        self.until = until
+        self.own_until = own_until
+
+
+cdef list still_due(list ended, bytes topic, dict live):
+    """What ended subscriptions must still get of a topic, each publication once for each session.
+
+    `ended` is in the order of `until`; `live` says from which publication on a session has the topic anyway."""
+    cdef Ended each, piece, before
+    cdef list pieces
+    cdef dict found = {}
+    cdef bytes filter
+    for each in ended:
+        filter = each.subscription.filter
+        if not filter_matches(<const uint8_t*>(<char*>filter), len(filter),
+                              <const uint8_t*>(<char*>topic), len(topic)):
+            continue
+        piece = Ended(each.subscription, each.since, each.until, each.own_until)
+        pieces = found.setdefault(each.subscription.session, [])
+        while pieces and (<Ended>pieces[len(pieces) - 1]).since >= piece.since:
+            pieces.pop()
+        if pieces:
+            before = pieces[len(pieces) - 1]
+            before.until = min(before.until, piece.since - 1)
+        pieces.append(piece)
+    for session, pieces in found.items():
+        if session in live:
+            for piece in pieces:
+                piece.until = min(piece.until, <uint64_t>live[session] - 1)
+    return [piece for pieces in found.values() for piece in pieces if piece.since <= piece.until]
+
+
+cdef bint offer_specially(Message* m, Route* route) noexcept:
+    """To one member of a shared group, or to a session that has given up its subscription since."""
+    cdef Subscription to
+    cdef SharedGroup group
+    cdef Ended ended
+    if route.flags & SHARED:
+        group = <SharedGroup>route.session
+        to = group.pick_again(m) if m.flags & RECOVERED else group.pick(m.minor)
+        if to is None:
+            return 0
+    else:
+        ended = <Ended>route.ids
+        to = ended.subscription
+        if not ended.since <= m.minor <= ended.until or to.session.serial == m.origin and (
+                m.minor > ended.own_until or to.flags & NO_LOCAL):
+            return 0
+    to.session.offer(m, min(m.qos, to.qos), RETAIN if m.flags & RETAIN and to.flags & AS_PUBLISHED else 0,
+                     NULL if to.ids is None else <PyObject*>to.ids)
+    return 1
+
+
 cdef class SharedGroup:
     def __init__(self, str name not None) -> None:
         self.name = name
         self.members = []
 
-    cdef Subscription pick(self):
-        """The member whose turn it is: one that can take a message now, else one that is connected, else any."""
-        cdef Subscription member, connected = None
+    cdef Subscription pick(self, uint64_t number):
+        """The member whose turn it is, of those that see this publication: one that can take a message now, else
+        one that is connected, else any."""
+        cdef Subscription member, connected = None, away = None
         cdef size_t i, n = len(self.members)
         for i in range(n):
             member = self.members[(self.turn + i) % n]
+            if member.since > number:
+                continue
             if member.session.link is None:
+                if away is None:
+                    away = member
                 continue
             if member.session.link.writable and member.session.queued == 0:
                 self.turn = (self.turn + i + 1) % n
                 return member
             if connected is None:
                 connected = member
-        member = connected if connected is not None else self.members[self.turn % n]
         self.turn = (self.turn + 1) % n
-        return member
+        return connected if connected is not None else away
+
+    cdef Subscription pick_again(self, Message* m):
+        """The same for a message that another broker dispatched; None when a member has it on behalf of the group.
+        Who may have it for another reason does not count, and is not picked."""
+        cdef Subscription member, found
+        for member in self.members:
+            if member.session.has(m) and not self.reached_otherwise(m, member.session):
+                return None
+        found = self.pick(m.minor)
+        if found is not None and found.session.has(m):
+            for member in self.members:
+                if member.since <= m.minor and not member.session.has(m):
+                    return member
+        return found
+
+    cdef bint reached_otherwise(self, Message* m, Session session):
+        cdef Subscription member
+        cdef uint32_t i
+        for i in range(m.topic.routes_len):
+            if not m.topic.routes[i].flags & SHARED:
+                if <Session>m.topic.routes[i].session is session:
+                    return 1
+            elif <SharedGroup>m.topic.routes[i].session is not self:
+                for member in (<SharedGroup>m.topic.routes[i].session).members:
+                    if member.session is session:
+                        return 1
+        return 0
 
 
 cdef class Node:

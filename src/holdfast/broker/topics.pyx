@@ -228,6 +228,13 @@ cdef class TopicTable:
         else:
             self.generation[self.hash_of(text, first) & (ROOTS - 1)] += 1
 
+    def forget_publishers(self) -> None:
+        """What was sent before is not here any more: what comes again is new."""
+        cdef size_t at
+        for at in range(self.mask + 1 if self.slots != NULL else 0):
+            if self.slots[at] != 0:
+                topic_in(self.slots[at]).publisher = 0
+
     def forget_everything(self) -> None:
         """The contracts changed: every topic looks again."""
         self.everywhere += 1

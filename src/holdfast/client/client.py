@@ -51,6 +51,7 @@ from holdfast.errors import HoldfastError, Refused, Unavailable
 from holdfast.mqtt.conventions import ViewNote
 from holdfast.mqtt.packets import Properties, Subscription, Will
 from holdfast.mqtt.reasons import Reason
+from holdfast.pieces import slices_of
 
 HOST_DEFAULT = "127.0.0.1"
 KEEP_ALIVE_S_DEFAULT = 60
@@ -269,7 +270,7 @@ class Client:
         batch = messages if isinstance(messages, list) else list(messages)
         if len(batch) <= BATCH_MAX:
             return await self._answer(batch, await self._publish(batch, stamp))
-        parts = [batch[start : start + BATCH_MAX] for start in range(0, len(batch), BATCH_MAX)]
+        parts = [list(part) for part in slices_of(batch, BATCH_MAX)]
         tickets = [await self._publish(part, stamp) for part in parts]
         answers = [await self._answer(part, each) for part, each in zip(parts, tickets, strict=True)]
         return [reason for reasons in answers for reason in reasons]

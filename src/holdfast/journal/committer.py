@@ -38,11 +38,17 @@ class Committer:
         self._failed = failed
         self._told_number = journal.durable_number
         self._wanted: deque[Job] = deque()
+        self.begun = 0  # jobs that the thread was given so far
         self._busy = False
         self._closed = False
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
         self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the disk still has to answer to the last job."""
+        return self._busy
 
     def flush(self) -> None:
         """Sees to it that all that waits becomes durable; returns at once."""
@@ -56,14 +62,16 @@ class Committer:
         """Tries again after a failure; `durable` or `failed` tells how it went."""
         self._want(self.journal.recover)
 
-    def close(self) -> None:
+    def close(self, wait_s: float | None = None) -> None:
         """Waits for the disk, commits what waits and closes the journal. For the end of a process: this
-        blocks."""
+        blocks. A disk that does not answer for `wait_s` is left as it is."""
         if self._closed:
             return
         self._closed = True
         self._jobs.put(None)
-        self._thread.join()
+        self._thread.join(wait_s)
+        if self._thread.is_alive():
+            return
         while self._wanted:
             self._run(self._wanted.popleft())
         if self.journal.state is State.OPEN:
@@ -89,6 +97,7 @@ class Committer:
 
     def _start(self, job: Job) -> None:
         self._busy = True
+        self.begun += 1
         self._jobs.put(job)
 
     def _work(self) -> None:

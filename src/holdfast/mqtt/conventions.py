@@ -104,6 +104,10 @@ class Place(Struct, frozen=True):
     host: str
     port: int
 
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
 
 class ViewNote(Struct, frozen=True):
     """A view as clients are told: its number, who says so, and who serves: the primary, then its heirs."""
@@ -119,7 +123,7 @@ class ViewNote(Struct, frozen=True):
 
 def format_view(note: ViewNote) -> str:
     """`number/teller/name=host:port,name=host:port`; names have no '/', ',' or '='."""
-    places = ",".join(f"{place.name}={place.host}:{place.port}" for place in note.places)
+    places = ",".join(f"{place.name}={place.address}" for place in note.places)
     return f"{note.number}/{note.teller}/{places}"
 
 

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from holdfast.errors import Unavailable
+from holdfast.pieces import pieces_of
 from holdfast.pipeline.feed.place import Readable, Served, open_feed
 from holdfast.pipeline.format import EARLIEST, Reading
 from holdfast.pipeline.layout import Layout
@@ -80,7 +81,8 @@ def read_range(where: str | Served, wanted: Range) -> Iterator[pa.RecordBatch]:
     """The rows of a range, exactly, in batches of BATCH_ROWS or more."""
     with _said(where, wanted):
         expected = wanted.start
-        for batches in _gather(open_feed(where, wanted.feed).read(wanted.start, wanted.end)):
+        found = open_feed(where, wanted.feed).read(wanted.start, wanted.end)
+        for batches in pieces_of(found, lambda batch: batch.num_rows, size_max=BATCH_ROWS):
             for batch in batches:
                 if not batch.num_rows or batch.column(0)[0].as_py() != expected:
                     raise Unavailable(f"the journal gives no record {expected}")
@@ -88,19 +90,6 @@ def read_range(where: str | Served, wanted: Range) -> Iterator[pa.RecordBatch]:
             yield _rows(wanted.feed, batches)
         if expected != wanted.end:
             raise Unavailable(f"the journal ends at {expected}")
-
-
-def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    gathered: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        gathered.append(batch)
-        rows += batch.num_rows
-        if rows >= BATCH_ROWS:
-            yield gathered
-            gathered, rows = [], 0
-    if gathered:
-        yield gathered
 
 
 def _rows(feed: str, batches: list[pa.RecordBatch]) -> pa.RecordBatch:

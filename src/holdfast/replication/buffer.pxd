@@ -1,10 +1,12 @@
 # The backup buffer: copies of messages that the primary may not have dispatched.
 #
 # Laws:
+#   copies stay until a primary begins to send its own, whoever is followed meanwhile
 #   a copy is here from its COPY to its DISCARD, or until newer ones of its topic push it out of the ring
 #   a number is here once, however often it is sent
 #   a durable copy is confirmed when the journal has it, while there is a journal that takes anything
-#   at recovery only what was not discarded is dispatched, each to the subscribers that do not have it
+#   at recovery only what was not discarded is dispatched, each to the subscribers that are not marked on it; a QoS 2
+#   delivery that was under way goes on under its identifier. The marks stay with the message, for the next backup
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -20,19 +22,20 @@ cdef class BackupBuffer:
     cdef uint32_t per_topic_max
     cdef size_t messages_max, bytes_max
     cdef readonly dict flights  # session serial -> {packet identifier: [number, taken]}
-    cdef readonly dict had      # number -> serials of sessions that have it
     cdef readonly dict received # session serial -> QoS 2 identifiers between PUBLISH and PUBREL
     cdef bint asked             # somebody waits to hear that it is here
     cdef readonly uint64_t frames           # COPY and MARK frames taken from this primary
     cdef readonly uint64_t number_max       # the highest publication number seen
     cdef readonly uint64_t taken, discarded, superseded
     cdef readonly dict unjournaled          # number -> frame, of durable copies that are not yet in the journal
+    cdef public object cleared              # called when what was here counts no more; None: nobody cares
     cdef uint64_t confirmed                 # frames that the primary was told of
 
     cdef bint copy(self, const uint8_t* at, uint32_t size)
     cdef void journal(self, Message* m)
     cdef uint64_t safe(self)
     cdef bint mark(self, const uint8_t* at, uint32_t size)
+    cdef void had(self, uint64_t number, uint64_t key, uint64_t bits)
     cdef void discard(self, uint64_t number)
     cdef Message* find(self, uint64_t number) noexcept
     cdef bint enter(self, Message* m) noexcept

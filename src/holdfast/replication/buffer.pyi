@@ -1,10 +1,11 @@
+from collections.abc import Callable
+
 from holdfast.broker.core import Core
 from holdfast.broker.session import Session
 
 class BackupBuffer:
     count: int
     flights: dict[int, dict[int, list[int]]]
-    had: dict[int, set[int]]
     received: dict[int, set[int]]
     frames: int
     number_max: int
@@ -12,6 +13,7 @@ class BackupBuffer:
     discarded: int
     superseded: int
     unjournaled: dict[int, int]
+    cleared: Callable[[], None] | None
     def __init__(self, core: Core, *, per_topic_max: int, messages_max: int, bytes_max: int) -> None: ...
     def __len__(self) -> int: ...
     def set_bounds(self, *, messages_max: int, bytes_max: int) -> None: ...
@@ -27,7 +29,10 @@ class BackupBuffer:
         topic: bytes,
         props: bytes,
         payload: bytes,
+        expires_wall_ns: int,
     ) -> bool: ...
+    def restore_had(self, number: int, key: int, bits: int) -> None: ...
+    def restore_flight(self, number: int, serial: int, packet_id: int, taken: bool) -> None: ...
     def journaled(self, numbers: list[int]) -> None: ...
     def unjournal(self) -> None: ...
     def numbers(self) -> list[int]: ...

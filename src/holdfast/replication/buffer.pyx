@@ -3,10 +3,13 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from holdfast.broker.copies cimport ASKS_CONFIRM, COPY_HEAD, FLIGHT, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64
+from holdfast.broker.copies cimport (
+    ASKS_CONFIRM, COPY_HEAD, FLIGHT, HAD, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64,
+)
 from holdfast.broker.core cimport Core
 from holdfast.broker.message cimport (
-    DISCARDED, JOURNALED, RETAIN, Message, Topic, message_drop, message_hold, message_new,
+    DISCARDED, JOURNALED, RETAIN, Message, Topic, message_drop, message_forget_had, message_hold, message_mark,
+    message_new,
 )
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
@@ -58,20 +61,22 @@ cdef class BackupBuffer:
         self.count = 0
 
     def clear(self) -> None:
-        """Another primary is followed: what the one before sent is not needed."""
+        """A primary begins to send its copies: what was sent before is not needed."""
         self.let_go()
         self.forget()
+        self.core.topics.forget_publishers()
+        if self.cleared is not None:
+            self.cleared()
 
     def forget(self) -> None:
         self.flights = {}
-        self.had = {}
         self.received = {}
         self.unjournaled = {}
         self.frames = 0
         self.confirmed = 0
 
     def restore(self, uint64_t number, int64_t created_ns, uint8_t qos, uint16_t retain, uint64_t origin,
-                bytes topic not None, bytes props not None, bytes payload not None) -> bool:
+                bytes topic not None, bytes props not None, bytes payload not None, int64_t expires_wall_ns) -> bool:
         """Keeps a message that the journal brings back, as the copy of a broker that is gone."""
         cdef Topic* record = self.core.topic_at(<const uint8_t*>(<char*>topic), len(topic))
         cdef const uint8_t* first = <const uint8_t*>(<char*>props)
@@ -97,12 +102,24 @@ cdef class BackupBuffer:
         if read_publish_properties(first, first + len(props), &stamp):
             if stamp.expiry_at:
                 m.expiry_at = stamp.expiry_at
-                m.expires_ns = max(<int64_t>1, created_ns + stamp.expiry_s * SECOND_NS - self.core.board.wall_ns
-                                   + self.core.board.now_ns)
+                if expires_wall_ns == 0:  # written by a version that did not say: the publisher's clock has to do
+                    expires_wall_ns = created_ns + stamp.expiry_s * SECOND_NS
+                m.expires_ns = max(<int64_t>1, expires_wall_ns - self.core.board.wall_ns + self.core.board.now_ns)
             if stamp.publisher and (stamp.publisher != record.publisher or stamp.sequence > record.sequence):
                 record.publisher = stamp.publisher
                 record.sequence = stamp.sequence
+        record.last_ns = self.core.board.now_ns
         return self.enter(m)
+
+    def restore_had(self, uint64_t number, uint64_t key, uint64_t bits) -> None:
+        """The journal knows who was done with it: those of the 64 sessions from serial 64 * key on."""
+        cdef Message* m = self.find(number)
+        if m != NULL:
+            message_mark(m, key, bits, 1)
+
+    def restore_flight(self, uint64_t number, uint64_t serial, uint16_t packet_id, bint taken) -> None:
+        """The journal knows a QoS 2 delivery that was under way; those of a session come in their order."""
+        self.flights.setdefault(serial, {})[packet_id] = [number, taken]
 
     # What the primary sends
 
@@ -138,6 +155,7 @@ cdef class BackupBuffer:
                 stamp.publisher != topic.publisher or stamp.sequence > topic.sequence):
             topic.publisher = stamp.publisher
             topic.sequence = stamp.sequence
+        topic.last_ns = self.core.board.now_ns  # or its last number is forgotten with the last copy
         if at[42] == 2 and read_u64(at + 16):
             self.received.setdefault(read_u64(at + 16), set()).add(read_u16(at + 40))
         if self.find(read_u64(at)) != NULL:
@@ -157,6 +175,8 @@ cdef class BackupBuffer:
         m.packet_id = read_u16(at + 40)
         m.qos = at[42]
         m.flags = at[43] & RETAIN
+        if m.flags & RETAIN and (topic.retained == NULL or topic.retained.minor < m.minor):
+            self.core.retain(topic, m if m.payload_size else NULL)
         if self.core.durable_log is not None and (<Terms>topic.terms).durable:
             self.journal(m)
         return self.enter(m)
@@ -183,15 +203,19 @@ cdef class BackupBuffer:
         return self.frames
 
     cdef bint mark(self, const uint8_t* at, uint32_t size):
-        """How far a QoS 2 exchange of the primary is."""
+        """How far a QoS 2 exchange of the primary is, or which of its sessions are done with a message."""
         cdef uint64_t serial, number
         cdef uint16_t packet_id
+        cdef Message* m
         if size != MARK_SIZE:
             return 0
         self.frames += 1
         serial = read_u64(at + 1)
         packet_id = read_u16(at + 9)
         number = read_u64(at + 11)
+        if at[0] == HAD:
+            self.had(number, serial >> 2, <uint64_t>packet_id << 16 * (serial & 3))
+            return 1
         flights = self.flights.setdefault(serial, {})
         if at[0] == RELEASED:
             self.asked = True
@@ -199,17 +223,30 @@ cdef class BackupBuffer:
         elif at[0] == RECEIVED:
             self.received.setdefault(serial, set()).add(packet_id)
         elif at[0] == FLIGHT:
+            flights.pop(packet_id, None)
             flights[packet_id] = [number, False]
-            self.had.setdefault(number, set()).add(serial)
+            m = self.find(number)
+            if m != NULL and m.flags & JOURNALED:
+                self.core.board.log_flight(number, serial, packet_id)
         elif at[0] == TAKEN and packet_id in flights:
+            self.asked = True
             flights[packet_id][1] = True
+            self.had(flights[packet_id][0], serial >> 6, <uint64_t>1 << (serial & 63))
         elif at[0] == LANDED:
             flights.pop(packet_id, None)
+            self.core.board.log_flight(0, serial, packet_id)
         return 1
+
+    cdef void had(self, uint64_t number, uint64_t key, uint64_t bits):
+        cdef Message* m = self.find(number)
+        if m == NULL:
+            return  # superseded by newer ones
+        message_mark(m, key, bits, 1)
+        if m.flags & JOURNALED and self.core.board.had_log is not None:
+            self.core.board.had_log += (number, key, bits)
 
     cdef void discard(self, uint64_t number):
         cdef Message* m = self.find(number)
-        self.had.pop(number, None)
         if m != NULL:
             self.discarded += 1
             self.remove(m)
@@ -266,6 +303,8 @@ cdef class BackupBuffer:
         self.slots[hole] = NULL
         self.count -= 1
         m.flags |= DISCARDED
+        if m.had != NULL:
+            message_forget_had(m)
         if m.flags & JOURNALED:
             self.core.board.done(m)
         self.shorten(m)
@@ -317,13 +356,12 @@ cdef class BackupBuffer:
         cdef int again = 0
         for serial, session in sessions.items():
             session.received = self.received.get(serial)
-            flights = self.flights.get(serial)
-            if flights or self.had:
-                session.recovered = {number for number, serials in self.had.items() if serial in serials}
-            for packet_id, (number, taken) in (flights or {}).items():
+            session.recovered = set()
+            for packet_id, (number, taken) in self.flights.get(serial, {}).items():
                 m = self.find(number)
-                if m != NULL or taken:
-                    session.restore(m, packet_id, taken)
+                if (m != NULL or taken) and session.restore(m, packet_id, taken) and not taken:
+                    session.recovered.add(number)
+            session.recovered = session.recovered or None
             session.skip_identifiers()
         for number in self.numbers():
             m = self.find(number)

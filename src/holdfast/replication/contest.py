@@ -1,12 +1,15 @@
-"""A primary that lost an heir: whether it still serves, the arbiter says, or whoever is heard next.
+"""What a primary may do on its own: the arbiter must know its heirs; that it still serves, the arbiter
+says, or whoever is heard next.
 
 Laws:
-- while that is not known, no publisher hears that a message is safe which only this broker has
+- while it is not known whether this broker still serves, no publisher and no subscriber hears that
+  something is safe which only this broker has
+- with an arbiter, a view is opened when the arbiter gave it, also one that only has another heir; a claim
+  that is lost ends this broker's service; one that is not answered decides nothing, and is made again. Where
+  the group file says `unarbitrated = "go-on"`, a primary that gets no answer goes on as if it still served
 - without an arbiter, a primary whose last heir fell silent may be cut off from everybody: it goes on when a
   `silence` has passed since it heard anybody, for until then the heir can say that it serves, or after a
   second in which it heard nobody
-- a claim that is won is the number of the view; one that is lost ends this broker's service
-- an arbiter that does not answer decides nothing: the primary goes on in its view, says so, and asks again
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.replication.roles import Role
-from holdfast.replication.views import Claim, View, next_number
+from holdfast.replication.views import Claim, Standing, View, next_number
 from holdfast.units import S
 
 if TYPE_CHECKING:
@@ -26,41 +29,83 @@ ALONE_NS_MAX = 1 * S  # without a sign of anybody: publishers may be silent beca
 
 
 class Contest:
-    """`go_on` is called when this broker may go on without the heirs that it lost."""
+    """`go_on` is called when this broker may go on without the heirs that it lost, `opened` when a view has
+    the heirs that were proposed."""
 
-    def __init__(self, member: Member, go_on: Callable[[int], None]) -> None:
+    def __init__(
+        self, member: Member, *, go_on: Callable[[int], None], opened: Callable[[int], None]
+    ) -> None:
         self.member = member
         self.holding = False  # what waits for the heir that is lost waits for an answer now
+        self.unanswered = False  # the arbiter was asked last, and gave no answer
         self.next_ns: int | None = None
         self._signs: tuple[int, int] | None = None  # of others, when the heir fell silent; None once one came
         self._alone_until_ns = 0
         self._go_on = go_on
-        self._number = 0  # that was claimed and not answered
+        self._opened = opened
+        self._claimed: Claim | None = None  # and not answered
+        self._proposed: tuple[str, ...] | None = None  # heirs of the view that is to be opened
+        self._known: tuple[str, ...] = ()  # heirs of the view that the arbiter gave last
+
+    @property
+    def proposing(self) -> bool:
+        """An heir is being added."""
+        return self._proposed is not None
 
     def stop(self) -> None:
-        self.holding = False
+        self._hold(False)
+        self.unanswered = False
         self.next_ns = self._signs = None
-        self._number = 0
+        self._claimed = self._proposed = None
+        self._known = ()
+
+    # Heirs that come
+
+    def propose(self, heirs: tuple[str, ...], now_ns: int) -> None:
+        """A new view is to have these heirs."""
+        if self.member.group.zookeeper:
+            self._proposed = heirs
+            self._claim()
+        else:
+            self._open(next_number(self.member.view_max, self.member.index), heirs, now_ns)
+
+    def withdraw(self, name: str) -> None:
+        """Who was to be an heir is gone before it was one."""
+        if self._proposed is not None and name in self._proposed:
+            self._proposed = None
+
+    def _open(self, number: int, heirs: tuple[str, ...], now_ns: int) -> None:
+        self.member.set_view(View(number, self.member.name, heirs), now_ns)
+        self._opened(now_ns)
+
+    # Heirs that go
 
     def begin(self, now_ns: int, *, silent: bool) -> None:
         """An heir is gone: it may claim the next view, and so do we."""
-        if self.member.group.zookeeper:
-            self.holding = True
+        self._proposed = None
+        arbitrated = bool(self.member.group.zookeeper)
+        if arbitrated and (self._claimed is not None or self._known != self.member.view.heirs):
+            self._hold(True)
             self._claim()
-        elif silent and not self.member.view.heirs:
-            self.holding = True
+        elif silent and not self.member.view.heirs and not arbitrated:
+            self._hold(True)
             self._signs = self._heard()
             self._alone_until_ns = now_ns + ALONE_NS_MAX
             self.next_ns = now_ns + self.member.group.silence_ns
-        else:
-            self.holding = False
+        elif not self.holding:
             self._go_on(now_ns)
+
+    def _hold(self, holding: bool) -> None:
+        self.holding = holding
+        self.member.core.withhold(holding)
 
     def _claim(self) -> None:
         self.next_ns = None
-        if self._number == 0:
-            self._number = next_number(self.member.view_max, self.member.index)
-            self.member.claims.append(Claim(self._number, self.member.view.number))
+        if self._claimed is None:
+            number = next_number(self.member.view_max, self.member.index)
+            heirs = self.member.view.heirs if self._proposed is None else self._proposed
+            self._claimed = Claim(number, self.member.view.number, heirs)
+            self.member.claims.append(self._claimed)
 
     def look_around(self, now_ns: int) -> None:
         if self.next_ns is None or now_ns < self.next_ns:
@@ -79,20 +124,46 @@ class Contest:
         peers = (peer.heard_ns for peer in self.member.peers.all())
         return self.member.core.bytes_received, max(peers, default=0)
 
-    def answered(self, number: int, won: bool | None, standing: int, why: str, now_ns: int) -> None:
-        if number != self._number or self.member.role is not Role.PRIMARY:
+    # What the arbiter says
+
+    def answered(
+        self, number: int, won: bool | None, standing: Standing | None, why: str, now_ns: int
+    ) -> None:
+        claim = self._claimed
+        if claim is None or number != claim.number or self.member.role is not Role.PRIMARY:
             return
-        self._number = 0
-        if won is False:
+        self._claimed = None
+        self.unanswered = won is None
+        if won:
+            self._given(claim, now_ns)
+        elif won is None:
+            self._not_answered(why, now_ns)
+        elif standing is not None:
             self.member.event("claim lost", {"view": number, "why": why})
-            self.member.heard_of(standing, now_ns)
-            return
-        if won is None:
-            self.member.event("not arbitrated", {"view": self.member.view.number, "why": why})
-            self.next_ns = now_ns + AGAIN_NS
-        elif number > self.member.view.number:
-            self.member.event("arbitrated", {"view": number})
-            self.member.set_view(View(number, self.member.name, self.member.view.heirs), now_ns)
-        if self.holding:
-            self.holding = False
+            self.member.heard_of(standing.number, now_ns, standing.holder)
+
+    def _not_answered(self, why: str, now_ns: int) -> None:
+        goes_on = self.member.group.goes_on_unarbitrated
+        waits = "acknowledges what only this broker has" if goes_on else "acknowledges nothing alone"
+        self.member.event("not arbitrated", {"view": self.member.view.number, "why": why, "meanwhile": waits})
+        self.next_ns = now_ns + AGAIN_NS
+        if self.holding and goes_on:
+            self._hold(False)
             self._go_on(now_ns)
+
+    def _given(self, claim: Claim, now_ns: int) -> None:
+        """The view is ours. Who was lost since the claim is still among the heirs that the arbiter knows."""
+        proposed, self._known = self._proposed, claim.heirs
+        if claim.heirs == proposed:
+            self._proposed = None
+            self._open(claim.number, claim.heirs, now_ns)
+        elif proposed is not None or claim.heirs != self.member.view.heirs:
+            heirs = self.member.view.heirs
+            self.member.set_view(View(claim.number, self.member.name, heirs), now_ns)
+            self._claim()
+        else:
+            self.member.event("arbitrated", {"view": claim.number})
+            self.member.set_view(View(claim.number, self.member.name, claim.heirs), now_ns)
+            if self.holding:
+                self._hold(False)
+                self._go_on(now_ns)

@@ -1,7 +1,8 @@
 """What a backup does with what its primary tells it: views, increments, snapshots.
 
 Laws:
-- increments are taken without a gap; a gap is asked for, and healed by increments or a snapshot
+- increments are taken without a gap, each once; a gap is asked for, and healed by increments or a snapshot
+- the log names no state that is not there: while a snapshot comes it names none
 - words of a broker that is not followed change nothing
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.replication.increments import apply, wipe
-from holdfast.replication.messages import Ask, Has, Snapshot, State, ViewIs
+from holdfast.replication.messages import Ask, Has, Healing, Snapshot, State, ViewIs
 from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Happening, Role
 from holdfast.replication.views import View
@@ -28,7 +29,8 @@ class Following:
     def begin(self, peer: Peer) -> None:
         """Asks a primary for what we lack."""
         self._in_snapshot = False
-        self.member.buffer.clear()
+        if self.partial:
+            wipe(self.member.broker, self.member.turned_ns)
         for other in self.member.peers.all():
             other.buffer = None
         peer.buffer = self.member.buffer
@@ -43,20 +45,30 @@ class Following:
             self.member.view_max = max(self.member.view_max, word.number)
             self.member.tell_clients()
             if self.member.name in word.heirs:
-                self.member.entitled = word.number
+                self.member.entitled, self.member.entitled_by = word.number, word.primary
+                if word.heirs[0] != self.member.name:
+                    self.member.buffer.clear()  # the first heir has the copies
                 self.member.happen(Happening.SYNCED, now_ns)
             elif self.member.role is Role.BACKUP:
                 self.member.role = Role.SYNCING
 
-    def state(self, peer: Peer, word: State, now_ns: int) -> None:
+    def heard(self, peer: Peer, word: State | Snapshot | Healing, now_ns: int) -> None:
         if not self.member.follows(peer):
             return
+        match word:
+            case State():
+                self._state(peer, word, now_ns)
+            case Snapshot():
+                self._snapshot(peer, word, now_ns)
+            case Healing():
+                self._healing(peer, word, now_ns)
+
+    def _state(self, peer: Peer, word: State, now_ns: int) -> None:
         if not self._in_snapshot and (word.epoch, word.first) != (
             self.member.log.epoch,
             self.member.log.number + 1,
         ):
-            self.member.event("gap", {"have": self.member.log.number, "came": word.first})
-            self.member.peers.send(peer, Ask(self.member.log.epoch, self.member.log.number))
+            self._ask_again(peer, word.first)
             return
         for increment in word.increments:
             apply(self.member.broker, increment, now_ns)
@@ -65,25 +77,36 @@ class Following:
         if not self._in_snapshot:
             self.member.peers.send(peer, Has(self.member.log.number))
 
-    def snapshot(self, peer: Peer, word: Snapshot, now_ns: int) -> None:
-        if not self.member.follows(peer):
-            return
+    def _snapshot(self, peer: Peer, word: Snapshot, now_ns: int) -> None:
         if word.first:
             self._in_snapshot = self.partial = True
             self.member.log.become(0, 0)  # a part of a state is none
             wipe(self.member.broker, now_ns)
+        elif not self._in_snapshot:
+            return  # of one that was asked for before
         for increment in word.increments:
             apply(self.member.broker, increment, now_ns)
-        if word.last and not self._in_snapshot:
-            self._healed(word)
-        elif word.last:
+        if word.last:
             self._in_snapshot = self.partial = False
             self.member.log.become(word.epoch, word.number)
-        if word.last:
-            self.member.peers.send(peer, Has(self.member.log.number))
+            self.member.peers.send(peer, Has(word.number))
 
-    def _healed(self, word: Snapshot) -> None:
-        """Increments closed a gap: the log goes on with them."""
-        for increment in word.increments:
-            self.member.log.append(increment)
-        self.member.log.rename(word.epoch)
+    def _healing(self, peer: Peer, word: Healing, now_ns: int) -> None:
+        """Increments close a gap: the log goes on with them. Some may be known, from an earlier answer."""
+        log, first = self.member.log, word.number - len(word.increments) + 1
+        if self._in_snapshot or first > log.number + 1:
+            self._ask_again(peer, first)
+            return
+        for increment in word.increments[log.number + 1 - first :]:
+            apply(self.member.broker, increment, now_ns)
+            log.append(increment)
+        if word.epoch > log.epoch and word.number == log.number:
+            log.rename(word.epoch)
+        if word.last:
+            self.partial = False
+            self.member.peers.send(peer, Has(log.number))
+
+    def _ask_again(self, peer: Peer, came: int) -> None:
+        self._in_snapshot = False
+        self.member.event("gap", {"have": self.member.log.number, "came": came})
+        self.member.peers.send(peer, Ask(self.member.log.epoch, self.member.log.number))

@@ -1,6 +1,7 @@
 """Which brokers form a group, and how they watch each other.
 
-- The members stand in the order of succession. Every member has the same file; each is told its own name.
+- Every member has the same file; each is told its own name. Of members that start together and know equally
+  much the first serves; after that they succeed each other in the order in which they became heirs.
 - heartbeat < silence < failover: a silent primary is found out in time to keep the contracts' x.
 """
 
@@ -20,6 +21,7 @@ from holdfast.units import MS, S, format_duration
 
 MEMBERS_MAX = 4
 NAME_SPECIAL = "/,= "
+WAIT, GO_ON = "wait", "go-on"
 
 
 class MemberConfig(Checked, frozen=True, kw_only=True):
@@ -52,8 +54,11 @@ class MemberConfig(Checked, frozen=True, kw_only=True):
 class GroupConfig(Checked, frozen=True, kw_only=True):
     """A primary and up to three backups.
 
-    `depth` is how many members must know a subscription before SUBACK where its client does not say;
+    `depth` is how many members must know a subscription before SUBACK where its client does not say: the
+    primary and those that would take over next; `depth_wait` is how long SUBACK may take for that.
     `join_wait` is how long a member that starts waits for the others before it serves alone.
+    `unarbitrated` says what a primary does that lost an heir while ZooKeeper gives no answer: "wait"
+    acknowledges nothing that only it has; "go-on" does, and that is lost if the heir serves by then.
     """
 
     name: Annotated[str, text(60, "plant")]
@@ -64,6 +69,7 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
     depth: Annotated[int, whole(1, MEMBERS_MAX, 2)] = 2
     depth_wait_ns: Annotated[int, duration(1, "1s")] = named("depth_wait", 1 * S)
     zookeeper: str = ""
+    unarbitrated: Annotated[str, text(10, WAIT)] = WAIT
 
     def relations(self) -> Iterator[Problem]:
         if not 2 <= len(self.members) <= MEMBERS_MAX:
@@ -72,9 +78,17 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
             values = [getattr(member, key) for member in self.members]
             for value in sorted({each for each in values if values.count(each) > 1}):
                 yield Problem("member", f"{key} = {value!r} stands at two members; each has its own")
+        if self.unarbitrated not in (WAIT, GO_ON):
+            yield Problem("unarbitrated", f'found "{self.unarbitrated}"; expected "{WAIT}" or "{GO_ON}"')
+        if self.unarbitrated == GO_ON and not self.zookeeper:
+            yield Problem("unarbitrated", "means nothing without zookeeper: remove it, or name a ZooKeeper")
         if self.heartbeat_ns * 2 > self.silence_ns:
             beat, silence = format_duration(self.heartbeat_ns), format_duration(self.silence_ns)
             yield Problem("heartbeat", f"{beat} is more than half of silence = {silence}: one may be late")
+
+    @property
+    def goes_on_unarbitrated(self) -> bool:
+        return self.unarbitrated == GO_ON
 
     def index_of(self, name: str) -> int:
         return next(index for index, member in enumerate(self.members) if member.name == name)

@@ -10,8 +10,9 @@ Laws:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -20,9 +21,11 @@ from holdfast.broker.session import Session
 from holdfast.broker.subscriptions import Subscription
 from holdfast.mqtt.packets import Will
 from holdfast.mqtt.topics import split_shared
+from holdfast.pieces import pieces_of
 
-SNAPSHOT_PART = 200
 SYSTEM_TOPICS = b"$SYS/"
+_encode = msgspec.msgpack.Encoder().encode
+KEPT_BYTES_MAX = 67_108_864  # of what clients gave, in the increments of a log
 
 
 class SessionNow(msgspec.Struct, tag="s", array_like=True, frozen=True):
@@ -111,6 +114,14 @@ def retained_now(broker: Broker, topic: bytes) -> RetainedNow:
     return RetainedNow(topic, broker.core.retained_message(topic))
 
 
+def encoded_parts(
+    increments: Iterable[Increment], *, size_max: int, count_max: int | None = None
+) -> Iterator[list[msgspec.Raw]]:
+    """The increments, encoded, in parts of a bounded size; a part is read when it is asked for."""
+    for piece in pieces_of(map(_encode, increments), len, size_max=size_max, count_max=count_max):
+        yield [msgspec.Raw(each) for each in piece]
+
+
 def everything(broker: Broker) -> Iterator[Increment]:
     """All there is, read while it changes: what changes meanwhile is told as increments of its own."""
     for client_id in list(broker.clients.sessions):
@@ -118,8 +129,10 @@ def everything(broker: Broker) -> Iterator[Increment]:
         if session is None:
             continue
         yield session_now(session)
-        for wanted, subscription in list(session.subscriptions.items()):
-            yield subscription_now(subscription, wanted)
+        for wanted in list(session.subscriptions):
+            subscription = session.subscriptions.get(wanted)
+            if subscription is not None:
+                yield subscription_now(subscription, wanted)
     for topic in broker.retained_names.all():
         if not topic.startswith(SYSTEM_TOPICS):
             yield retained_now(broker, topic)
@@ -181,30 +194,51 @@ def wipe(broker: Broker, now_ns: int) -> None:
         broker.core.set_retained(topic, None)
 
 
-class StateLog:
-    """The increments so far, the newest kept."""
+class Lacks(NamedTuple):
+    """The next increments of a history; with all of them a replica has a state of that epoch."""
 
-    def __init__(self, kept_max: int) -> None:
+    epoch: int
+    increments: list[Increment]
+
+
+class StateLog:
+    """The increments so far, the newest kept: so many, and of so many bytes, at most."""
+
+    def __init__(self, kept_max: int, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self.epoch = 0
         self.number = 0
         self._before = (0, 0)  # the epoch before this one, and where it ended
-        self._kept: deque[Increment] = deque(maxlen=kept_max)
+        self._kept: deque[Increment] = deque()
+        self._kept_max = kept_max
+        self._kept_bytes = 0
+        self._kept_bytes_max = kept_bytes_max
         self.tap: list[Increment | Renamed | Jumped] | None = None  # what happened since somebody looked
 
     def append(self, increment: Increment) -> int:
         self.number += 1
         self._kept.append(increment)
+        self._kept_bytes += weight_of(increment)
+        while len(self._kept) > self._kept_max or self._kept_bytes > self._kept_bytes_max:
+            self._kept_bytes -= weight_of(self._kept.popleft())
         if self.tap is not None:
             self.tap.append(increment)
         return self.number
 
-    def since(self, epoch: int, number: int) -> list[Increment] | None:
-        """What a replica at (epoch, number) lacks; None when only a snapshot helps."""
-        known = epoch == self.epoch or (epoch == self._before[0] and number <= self._before[1])
+    def after(self, epoch: int, number: int, count_max: int) -> Lacks | None:
+        """The first that a replica at (epoch, number) lacks, up to where its epoch ends; None when only a
+        snapshot helps."""
+        ended = self.number
+        if epoch != self.epoch:
+            before, ended = self._before
+            if epoch != before or number > ended:
+                return None
         lacks = self.number - number
-        if not known or not 0 <= lacks <= len(self._kept):
+        if not 0 <= lacks <= len(self._kept):
             return None
-        return [self._kept[index] for index in range(len(self._kept) - lacks, len(self._kept))]
+        at = len(self._kept) - lacks
+        count = min(count_max, ended - number)
+        whole = number + count == ended
+        return Lacks(self.epoch if whole else epoch, list(islice(self._kept, at, at + count)))
 
     def begin(self, epoch: int) -> None:
         """A primary opens its view: its history goes on from here under a new name."""
@@ -221,5 +255,16 @@ class StateLog:
         self.epoch, self.number = epoch, number
         self._before = (epoch, number)
         self._kept.clear()
+        self._kept_bytes = 0
         if self.tap is not None:
             self.tap.append(Jumped(epoch, number))
+
+
+def weight_of(increment: Increment) -> int:
+    """The bytes of an increment that may be many."""
+    match increment:
+        case RetainedNow(message=message) if message is not None:
+            return len(message[5]) + len(message[6])
+        case SessionNow(will=will) if will is not None:
+            return len(will.payload)
+    return 0

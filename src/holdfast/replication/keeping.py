@@ -6,8 +6,9 @@
 
 Laws:
 - a durable message that its publisher awaits an answer for is safe here before the answer goes out
-- a journal that takes nothing costs durable messages their acceptance, and nothing else: the broker goes on,
-  says so once, and writes a snapshot before it promises anything again
+- who is done with a message is written as soon as it is told: see marks_lag; before the end all of it is told
+- a journal that takes nothing costs durable messages their acceptance, those under way too, and nothing else:
+  the broker goes on, says so once, and writes a snapshot before it promises anything again
 - a snapshot is written between messages, in bounded pieces, one at most in each turn
 """
 
@@ -16,6 +17,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
+
+import msgspec
 
 from holdfast.broker.broker import Broker, Event
 from holdfast.replication.buffer import BackupBuffer
@@ -26,6 +29,7 @@ from holdfast.replication.memory import (
     Entry,
     Highest,
     Kind,
+    Marks,
     Message,
     Read,
     Recollection,
@@ -33,10 +37,12 @@ from holdfast.replication.memory import (
     check_owner,
     done_entry,
     highest_entry,
+    mark_entries,
     message_entry,
     part_entry,
     parts_of,
     state_entries,
+    threes,
 )
 from holdfast.replication.recording import StateRecorder, record_retained
 
@@ -77,6 +83,7 @@ class Keeping:
         self.health = Health.KEEPING
         self.prune_before: int | None = None
         self.undone: dict[int, Message] = {}
+        self.marks = Marks()
         self.snapshots = 0
         self._owner = owner
         self._event = event
@@ -86,6 +93,7 @@ class Keeping:
         self._confirm = confirm
         self._growth_bytes = growth_bytes
         self._tap: list[Increment | Renamed | Jumped] = []
+        self._let_go: list[int] = []  # messages that another broker has from now on
         self._told = Highest(0, 0)
         self._awaiting: deque[tuple[int, int]] = deque()  # (record, publication) of messages on their way
         self._snapshot: Iterator[list[Entry]] | None = None
@@ -96,24 +104,33 @@ class Keeping:
     def start(self, recalled: Recollection) -> None:
         """From here on everything is written down, a snapshot of what was recalled first."""
         self.undone = dict(recalled.undone)
+        self.marks = recalled.marks
         self._epoch, self._number = self.log.epoch, self.log.number
         self.log.tap = self._tap
         self.broker.core.durable_log = []
         self.broker.core.board.done_log = []
+        self.broker.core.board.had_log = []
+        self.broker.core.board.flight_log = []
+        self.broker.core.mark(copied=False)
         self.broker.system_topics.more.append(self.figures)
         self._wanted = True
 
     def let_go(self) -> None:
-        """Another broker serves: what was undone here is its matter."""
+        """Another broker serves: what was undone here is its matter. It may send the same messages next."""
         core = self.broker.core
         if core.board.done_log is not None and core.durable_log is not None:
-            core.board.done_log += [*self.undone, *(message[0] for message in core.durable_log)]
+            self._let_go += self.undone
+            core.durable_log, core.board.done_log = [], []
+        if core.board.flight_log is not None:
+            for serial in self.marks.flights:
+                core.board.flight_log += (0, serial, 0)
 
     def figures(self) -> dict[str, int | str]:
         return {
             "journal/health": self.health.value,
             "journal/undone": len(self.undone),
             "journal/snapshots": self.snapshots,
+            "journal/marked": len(self.marks.had),
         }
 
     # What to write
@@ -128,6 +145,8 @@ class Keeping:
     def take(self, room: bool = True) -> list[Entry]:
         """What happened since the last time, and a piece of a snapshot if there is `room` for one."""
         self._record()
+        if self.broker.draining:
+            self.broker.core.tell_the_rest()
         entries = [*self._state(), *self._messages()]
         if self.health is Health.FAILED:
             return []
@@ -158,20 +177,41 @@ class Keeping:
             self._snapshot, self._wanted = None, True
         return entries
 
+    def _done(self, numbers: list[int]) -> list[Entry]:
+        known = [number for number in numbers if self.undone.pop(number, None) is not None]
+        for number in known:
+            self.marks.forget(number)
+        return [done_entry(known)] if known else []
+
     def _messages(self) -> list[Entry]:
         core = self.broker.core
         entries = []
+        if self._let_go:
+            entries += self._done(self._let_go)
+            self._let_go = []
         if core.durable_log:
             messages, core.durable_log = core.durable_log, []
-            for message in messages:
-                self.undone[message[0]] = message
+            for fields in messages:
+                message = Message(*fields)
+                self.undone[message.number] = message
                 entries.append(message_entry(message))
         if core.board.done_log:
             done, core.board.done_log = core.board.done_log, []
-            known = [number for number in done if self.undone.pop(number, None) is not None]
-            if known:
-                entries.append(done_entry(known))
+            entries += self._done(done)
+        if core.board.had_log or core.board.flight_log:
+            entries += self._marks()
         return entries
+
+    def _marks(self) -> list[Entry]:
+        """Marks of what is still undone."""
+        board = self.broker.core.board
+        had, board.had_log = self._undone(board.had_log), []
+        flights, board.flight_log = self.marks.add_flights(board.flight_log or []), []
+        self.marks.add_had(had)
+        return mark_entries(had, flights)
+
+    def _undone(self, triples: list[int] | None) -> list[int]:
+        return [each for triple in threes(triples or []) if triple[0] in self.undone for each in triple]
 
     # Snapshots
 
@@ -197,10 +237,11 @@ class Keeping:
             piece.append(message_entry(self.undone[number]))
             size += len(piece[-1].body)
             if len(piece) >= SNAPSHOT_PIECE or size >= PART_BYTES:
-                yield piece
+                yield piece + self.marks.had_entries(entry.number for entry in piece)
                 piece, size = [], 0
         if piece:
-            yield piece
+            yield piece + self.marks.had_entries(entry.number for entry in piece)
+        yield from self.marks.flight_entries()
         for part in parts_of(everything(self.broker), SNAPSHOT_PIECE):
             yield [part_entry(part)]
         yield [Entry(Kind.SNAPSHOT_END, b"")]
@@ -242,7 +283,7 @@ class Keeping:
         self._end = 0
         if before is not Health.KEEPING:
             return
-        self.broker.core.journal_refuses = True
+        self.broker.journal_fails()
         self.buffer.unjournal()
         self._confirm()
         self._event("journal failed", {"why": why})
@@ -282,7 +323,7 @@ def keep_member(
     member.used_max = recalled.view + VIEWS_UNTOLD if recalled.records else 0
     member.core.number_from(recalled.published)
     keeping.start(recalled)
-    member.followed = keeping.let_go
+    member.buffer.cleared = keeping.let_go
     return keeping
 
 
@@ -321,7 +362,9 @@ def _recall(keeping: Keeping, read: Read, directory: str, owner: str, now_ns: in
     recalled = Recollection(keeping.broker, keeping.log, now_ns)
     recalled.replay(read)
     check_owner(directory, recalled.owner, owner)
-    kept = sum(keeping.buffer.restore(*recalled.undone[number]) for number in sorted(recalled.undone))
+    undone = [recalled.undone[number] for number in sorted(recalled.undone)]
+    kept = sum(keeping.buffer.restore(*msgspec.structs.astuple(message)) for message in undone)
+    recalled.marks.restore(keeping.buffer, recalled.undone)
     if recalled.records:
         counts = {
             "records": recalled.records,

@@ -111,12 +111,18 @@ def group_figures(member: Member) -> dict[str, int | str]:
         "group/view": view.number,
         "group/primary": view.primary or NONE,
         "group/heirs": ",".join(view.heirs) or NONE,
-        "group/protected": int(member.role is Role.PRIMARY and bool(view.heirs)),
+        "group/protected": int(bool(member.serving.protected_by)),
+        "group/contracts differ": ",".join(_differing(member)) or NONE,
+        "group/unarbitrated": member.group.unarbitrated if member.group.zookeeper else NONE,
+        "group/holding": int(member.serving.holding),
         "group/copies/sent": core.copies,
         "group/copies/aborted": core.copies_aborted,
         "group/copies/discarded": core.board.discarded,
         "group/copies/held": len(member.buffer),
         "group/copies/superseded": member.buffer.superseded,
+        "group/marks/sent": core.board.marks,
+        "group/marks/lag us": micros(core.board.marks_lag_ns),
+        "group/marks/lag max us": micros(core.board.marks_lag_max_ns),
         "group/dispatched again": member.again,
         "group/duplicates": core.duplicates,
         "group/failover/last us": micros(member.failover_ns),
@@ -125,6 +131,10 @@ def group_figures(member: Member) -> dict[str, int | str]:
         "group/backup way/measured us": micros(member.way.measured_ns),
         "group/backup way/used us": micros(core.to_backup_ns),
     }
+
+
+def _differing(member: Member) -> list[str]:
+    return [peer.state.name for peer in member.peers.greeted() if peer.state.differs]
 
 
 def micros(ns: int | None) -> str:

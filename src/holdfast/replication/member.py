@@ -14,14 +14,13 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from holdfast.broker.broker import Broker, Event, ignore
 from holdfast.broker.connection import Connection
 from holdfast.broker.core import Core
 from holdfast.broker.link import Inbox, Wire
 from holdfast.contract.model import ContractBook
 from holdfast.replication.buffer import BackupBuffer
+from holdfast.replication.candidacy import Candidacy
 from holdfast.replication.doubt import Doubt, ask_heir, wake
 from holdfast.replication.following import Following
 from holdfast.replication.group import GroupConfig, Switches
@@ -35,6 +34,7 @@ from holdfast.replication.messages import (
     Bye,
     Drop,
     Has,
+    Healing,
     Hello,
     Refusal,
     Right,
@@ -51,7 +51,7 @@ from holdfast.replication.roles import Action, Happening, Role, step
 from holdfast.replication.serving import Serving
 from holdfast.replication.sharing import Sharing
 from holdfast.replication.standby import Door
-from holdfast.replication.views import Claim, View, next_number, note_of
+from holdfast.replication.views import Claim, Standing, View, note_of
 
 WORDS_PER_TURN = 64
 NEVER_NS = 2**62
@@ -86,7 +86,6 @@ class Member:
         self.failover_max_ns: int | None = None  # the longest of these so far
         self.history = History()
         self.again = 0  # messages that were dispatched again, last time
-        self.followed: Callable[[], None] = lambda: None  # told when another's state counts from now on
         self.sharing = Sharing(list, lambda tags: None)  # nothing, until somebody puts another in
         self.doubt: Doubt | None = None
         self.index = group.index_of(name)
@@ -94,11 +93,14 @@ class Member:
         self._due_ns = now_ns
         self._last_sign_ns: int | None = None
         self.view_max = 0  # the highest view anybody told of
+        self._successor = ""  # whose that is, if it was told
         self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
+        self.entitled_by = ""  # who served then, if that was since we started
         self.used_max = 0  # numbers up to this one may have been ours before a crash
         self.joining_since_ns = now_ns
         self._gone_since_ns: int | None = None
         self.turned_ns = now_ns
+        self._expected_ns = now_ns  # when the next turn was due, at the end of the last
         self._digest = digest_of(book)
         self._start_core(book, switches)
         self.log = StateLog(book.limits.state_log_max)
@@ -113,9 +115,8 @@ class Member:
         )
         self.serving = Serving(self)
         self.following = Following(self)
-        self.recorder = GroupRecorder(
-            self.log, depth=group.depth, wait_ns=group.depth_wait_ns, replicas=self.serving.replicas
-        )
+        self.candidacy = Candidacy(self)
+        self.recorder = GroupRecorder(self.log, self.serving, depth=group.depth, wait_ns=group.depth_wait_ns)
         self.broker.recorder = self.recorder
         self.broker.system_topics.more.append(lambda: group_figures(self))
         self.door = Door(self.broker, lambda: self.role is Role.PRIMARY, self.heard_of)
@@ -189,17 +190,24 @@ class Member:
         if self.broker.draining:
             return self.broker.turn(now_ns, wall_ns)
         self.recorder.now_ns = now_ns
-        slept_ns, self.turned_ns = now_ns - self.turned_ns, now_ns
+        slept_ns, self.turned_ns = self._slept_ns(now_ns), now_ns
         if slept_ns > self.group.silence_ns // 2:
             wake(self, now_ns, slept_ns)
         if self.role is Role.PRIMARY and not self.view.heirs:
             self._hear_of_others(now_ns)
         more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
-        return more | self._work(now_ns) if self._stirred(now_ns) else more
+        if self._stirred(now_ns):
+            more |= self._work(now_ns)
+        self._expected_ns = self._due_ns
+        return more
+
+    def _slept_ns(self, now_ns: int) -> int:
+        """How long ago this broker should have looked up; what it was not to do is no sleep."""
+        return now_ns - max(self.turned_ns, self._expected_ns)
 
     def deliver(self, now_ns: int, wall_ns: int) -> bool:
         """Messages alone, unless this broker slept, or has to look around before each of them."""
-        awake = now_ns - self.turned_ns <= self.group.silence_ns // 2
+        awake = self._slept_ns(now_ns) <= self.group.silence_ns // 2 and not self.core.retained_log
         return awake and bool(self.view.heirs) and self.doubt is None and self.broker.deliver(now_ns, wall_ns)
 
     def _hear_of_others(self, now_ns: int) -> None:
@@ -243,9 +251,8 @@ class Member:
 
     def _next_work_ns(self) -> int:
         times = [self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns]
-        waited_ns = self.joining_since_ns + self.group.join_wait_ns
-        if self.role is Role.JOINING and waited_ns > self.turned_ns:
-            times.append(waited_ns)
+        if self.role is Role.JOINING:
+            times.append(self.candidacy.next_ns)
         if self.doubt is not None:
             times.append(self.doubt.since_ns + self.group.silence_ns)
         if self._gone_since_ns is not None:
@@ -285,14 +292,13 @@ class Member:
                 self.following.view_is(peer, word, now_ns)
             case Ask():
                 self.serving.asked(peer, word, now_ns)
-            case State():
-                self.following.state(peer, word, now_ns)
-            case Snapshot():
-                self.following.snapshot(peer, word, now_ns)
+            case State() | Snapshot() | Healing():
+                self.following.heard(peer, word, now_ns)
             case Has():
                 self.serving.has(peer, word.number, now_ns)
             case Drop():
                 self.event("dropped", {"by": peer.state.name, "why": word.why})
+                self.peers.sighted(peer)
                 self.peers.close(peer)
             case Bye():
                 self.event("said goodbye", {"peer": peer.state.name})
@@ -302,6 +308,7 @@ class Member:
                 self.sharing.learn(word.tags)
             case Refusal():
                 self.event("refused by peer", {"peer": peer.state.name, "why": word.why})
+                self.peers.sighted(peer)
                 self.peers.close(peer)
 
     def _measure(self, peer: Peer) -> None:
@@ -326,7 +333,12 @@ class Member:
         )
 
     def _greeted(self, peer: Peer, hello: Hello, now_ns: int) -> None:
-        if self.peers.greet(peer, hello, self._digest):
+        if peer.state.greeted:  # it has other contracts than before
+            self.peers.compare(peer, hello.contracts, self._digest)
+        elif not self.peers.greet(peer, hello, self._digest):
+            self._turned_down(hello, now_ns)
+            return
+        else:
             for other in self.peers.others_to(peer):
                 worse = self.peers.second_best(peer, other)
                 self.peers.close(worse)
@@ -334,7 +346,16 @@ class Member:
                     return
                 self.peer_ended(other, now_ns)
             self.sharing.greeted(peer)
-            self.told(peer, hello.role, hello.view, now_ns)
+        self.told(peer, hello.role, hello.view, now_ns)
+
+    def _turned_down(self, hello: Hello, now_ns: int) -> None:
+        """A member that cannot be one of ours now lives all the same, and may serve."""
+        sighting = self.peers.sightings.get(hello.name)
+        if sighting is None:
+            return
+        self.heard_of(hello.view, now_ns, hello.name if hello.role is Role.PRIMARY else "")
+        if hello.role is Role.PRIMARY and hello.view >= self.view_max:
+            self.happen(Happening.DROPPED, now_ns)
 
     def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
         """A member says what it is."""
@@ -346,14 +367,16 @@ class Member:
                 self.happen(Happening.DROPPED, now_ns)
         elif role is Role.PRIMARY and view >= self.view_max:
             self.view_max = view
-            self.happen(Happening.PRIMARY_FOUND, now_ns, peer)
-        else:
+            if not self.peers.unsettled(peer, now_ns):  # or else its next beat says the same
+                self.happen(Happening.PRIMARY_FOUND, now_ns, peer)
+        elif not self.serving.outgrow(state, now_ns):
             self.heard_of(view, now_ns)
 
-    def heard_of(self, number: int, now_ns: int | None = None) -> None:
-        """Somebody, perhaps a client, knows that view."""
+    def heard_of(self, number: int, now_ns: int | None = None, holder: str = "") -> None:
+        """Somebody, perhaps a client, knows that view, and perhaps whose it is."""
         if number > self.view_max:
             self.view_max = number
+            self._successor = holder
             if self.role is Role.PRIMARY and number > self.view.number:
                 self.happen(Happening.HIGHER_VIEW, self.turned_ns if now_ns is None else now_ns)
 
@@ -373,7 +396,7 @@ class Member:
                 assert peer is not None
                 self._follow(peer)
             case Action.CLAIM:
-                self._claim(now_ns)
+                self.candidacy.claim(now_ns)
             case Action.PROMOTE:
                 self._promote(now_ns)
             case Action.STEP_DOWN:
@@ -402,7 +425,6 @@ class Member:
     def _follow(self, peer: Peer) -> None:
         self.view = View(peer.state.view, peer.state.name)
         self._gone_since_ns = self._last_sign_ns = None
-        self.followed()
         self.following.begin(peer)
         self.tell_clients()
 
@@ -413,30 +435,15 @@ class Member:
         for peer in self.peers.all():
             peer.buffer = None
 
-    def _claim(self, now_ns: int) -> None:
-        number = next_number(max(self.view_max, self.used_max), self.index)
-        if not self.group.zookeeper:
-            self.claimed(number, True, now_ns)
-            return
-        everybody = len(self.peers.greeted()) + 1 == len(self.group.members)
-        # Where everybody is here, nobody serves elsewhere, and nobody has more.
-        self.claims.append(Claim(number, number - 1 if everybody else self.entitled))
-
     def claimed(
-        self, number: int, won: bool | None, now_ns: int, *, standing: int = 0, why: str = ""
+        self, number: int, won: bool | None, now_ns: int, *, standing: Standing | None = None, why: str = ""
     ) -> None:
-        """The arbiter's answer; None: it gave none. `standing` is the view that it knows. Without an arbiter
-        a claim is won at once: the number is nobody else's."""
+        """The arbiter's answer; None: it gave none. `standing` is the view that it knows."""
         self._due_ns = now_ns
-        if self.role is not Role.CLAIMING:
-            self.serving.contest.answered(number, won, standing, why, now_ns)
-        elif won and number > self.view_max:
-            self.view_max = number
-            self.happen(Happening.CLAIM_WON, now_ns)
+        if self.role is Role.CLAIMING:
+            self.candidacy.answered(number, won, standing, why, now_ns)
         else:
-            self.event("claim lost", {"view": number, "why": why})
-            self.view_max = max(self.view_max, standing)
-            self.happen(Happening.CLAIM_LOST, now_ns)
+            self.serving.contest.answered(number, won, standing, why, now_ns)
 
     def _promote(self, now_ns: int) -> None:
         """The primary is gone, or there was none: this broker serves."""
@@ -454,6 +461,7 @@ class Member:
         self.again = self.buffer.recover({each.serial: each for each in clients.sessions.values()})
         self.recorder.recording = True
         self.broker.core.retained_log = {}
+        took_over = self._last_sign_ns is not None
         if self._last_sign_ns is not None:
             self.failover_ns = now_ns - self._last_sign_ns
             self.failover_max_ns = max(self.failover_ns, self.failover_max_ns or 0)
@@ -463,14 +471,18 @@ class Member:
         self.door.open(now_ns)
         self.broker.access.serves(now_ns)
         self.event("serving", {"view": self.view.number, "again": self.again, "copies": copies})
+        if took_over:
+            self.event("unprotected", {"view": self.view.number})  # until somebody joins
 
     def _step_down(self, now_ns: int, successor: Peer | None) -> None:
         self.core.board.mute = True
+        self.serving.record_retained()  # what only this broker knows makes its state another's no more
         self.recorder.recording = False
         self.recorder.unsent.clear()
         self.recorder.give_up("this broker does not serve any more")
         self.serving.stop()
-        self.view = View(self.view_max, "" if successor is None else successor.state.name)
+        name = self._successor if successor is None else successor.state.name
+        self.view = View(self.view_max, name if name != self.name else "")
         self.tell_clients()
         self.door.close(now_ns)
         self._rejoin(now_ns)
@@ -479,11 +491,11 @@ class Member:
         """The primary tells everybody who serves and who takes over."""
         self.view = view
         self.view_max = max(self.view_max, view.number)
-        self.entitled = view.number
+        self.entitled, self.entitled_by = view.number, view.primary
         self.broker.timers.at(now_ns, self.broker.system_topics.publish_more)
         for peer in self.peers.greeted():
             self.peers.send(peer, ViewIs(view.number, view.primary, view.heirs))
-        self.tell_clients()
+        self.serving.announce(now_ns)
 
     def tell_clients(self) -> None:
         self.broker.announce(note_of(self.view, self.group, self.name))
@@ -494,7 +506,7 @@ class Member:
         self.peers.look_around(self._beat, now_ns)
         for peer in self.peers.silent(now_ns):
             self._silent(peer, now_ns)
-        if self.role is Role.JOINING and self._is_first(now_ns):
+        if self.role is Role.JOINING and self.candidacy.is_first(now_ns):
             self.happen(Happening.ALONE, now_ns)
         self._look_for_primary(now_ns)
         self.serving.contest.look_around(now_ns)
@@ -513,22 +525,6 @@ class Member:
             echo_ns=state.echo_ns,
             held_ns=now_ns - state.echo_heard_ns,
         )
-
-    def _is_first(self, now_ns: int) -> bool:
-        """Nobody who answers is better suited to serve: more state, or earlier in the order."""
-        since_ns = self.joining_since_ns
-        others = [
-            peer.state
-            for peer in self.peers.greeted()
-            if max(peer.state.heard_us_ns, peer.opened_ns) >= since_ns  # older words may have been held up
-        ]
-        if any(state.role in (Role.PRIMARY, Role.CLAIMING) for state in others):
-            return False
-        waited = now_ns - since_ns >= self.group.join_wait_ns
-        if len(others) + 1 < len(self.group.members) and not waited:
-            return False
-        mine = (self.log.epoch, self.log.number, -self.index)
-        return all(mine > (state.epoch, state.number, -state.index) for state in others)
 
     def _patience_ns(self) -> int:
         """How long to leave it to the heirs that come before us."""
@@ -586,15 +582,18 @@ class Member:
     # The end, and a new beginning
 
     def reload(self, book: ContractBook) -> None:
-        """New contracts: members protect each other again when all have them."""
+        """New contracts. Members that protect each other go on, and say so until all have them."""
         self._reckon_with(book)
         self.broker.reload(book)
         self._digest = digest_of(book)
         for peer in self.peers.greeted():
+            self.peers.compare(peer, peer.state.contracts, self._digest)
             self.peers.send(peer, self._hello())
 
     def drain(self, now_ns: int) -> None:
         """Says goodbye to the clients, then to the members, so that an heir takes over at once."""
+        if self.role is Role.PRIMARY and self.view.heirs:
+            self.broker.referral = self.group.member(self.view.heirs[0]).place.address
         self.broker.drain(now_ns)
         self.serving.tell_the_rest()
         self.peers.say_goodbye()

@@ -4,6 +4,7 @@ Laws:
 - replay begins at the last complete snapshot, and takes what follows in its order
 - what a jump separates from its snapshot is not taken: the state is then an older one, but a true one
 - a message is undone from its record to its mark, however often it was written down
+- who is done with a message that is undone is written down too, and which QoS 2 deliveries are under way
 """
 
 from __future__ import annotations
@@ -17,8 +18,18 @@ import msgspec
 
 from holdfast.broker.broker import Broker
 from holdfast.errors import ConfigError, Problem, Unavailable
-from holdfast.replication.increments import Increment, Jumped, Renamed, StateLog, SubscriptionNow, apply
+from holdfast.replication.buffer import BackupBuffer
+from holdfast.replication.increments import (
+    Increment,
+    Jumped,
+    Renamed,
+    StateLog,
+    SubscriptionNow,
+    apply,
+    encoded_parts,
+)
 
+FLIGHTS_PIECE = 1000  # deliveries that go into one record together, unless one session has more
 PART_BYTES = 65_536  # increments that go into one record together, unless one alone is larger
 
 
@@ -32,12 +43,26 @@ class Kind(IntEnum):
     SNAPSHOT_BEGIN = 7
     SNAPSHOT_PART = 8
     SNAPSHOT_END = 9
+    HAD = 10
+    FLIGHTS = 11
 
 
-# number, created, QoS, RETAIN, serial of its publisher's session, topic, properties, payload
-Message: TypeAlias = tuple[int, int, int, int, int, bytes, bytes, bytes]
 # Durable records from a number on, of some kinds, as (number, kind, body).
 Read: TypeAlias = Callable[[int | None, Collection[int] | None], Iterable[tuple[int, int, bytes]]]
+
+
+class Message(msgspec.Struct, array_like=True, frozen=True):
+    """As Protection.keep gives it. `expires_ns` is by the broker's wall clock; 0: never, or not said."""
+
+    number: int
+    created_ns: int
+    qos: int
+    retain: int
+    origin: int  # serial of its publisher's session
+    topic: bytes
+    props: bytes
+    payload: bytes
+    expires_ns: int = 0
 
 
 class Increments(msgspec.Struct, array_like=True, frozen=True):
@@ -88,18 +113,8 @@ _message = msgspec.msgpack.Decoder(Message)
 
 
 def parts_of(increments: Iterable[Increment], count_max: int | None = None) -> Iterator[list[msgspec.Raw]]:
-    """The increments, encoded, in groups of a bounded size; a group is read when it is asked for."""
-    part: list[msgspec.Raw] = []
-    size = 0
-    for increment in increments:
-        encoded = _encode(increment)
-        part.append(msgspec.Raw(encoded))
-        size += len(encoded)
-        if size >= PART_BYTES or len(part) == count_max:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+    """As many increments together as one record carries."""
+    return encoded_parts(increments, size_max=PART_BYTES, count_max=count_max)
 
 
 def state_entries(
@@ -129,7 +144,7 @@ def state_entries(
 
 
 def message_entry(message: Message) -> Entry:
-    return Entry(Kind.MESSAGE, _encode(message), message[0])
+    return Entry(Kind.MESSAGE, _encode(message), message.number)
 
 
 def done_entry(numbers: list[int]) -> Entry:
@@ -148,6 +163,91 @@ def part_entry(part: list[msgspec.Raw]) -> Entry:
     return Entry(Kind.SNAPSHOT_PART, _encode(part))
 
 
+class Marks:
+    """Who is done with which undone message, and which QoS 2 deliveries are under way."""
+
+    def __init__(self) -> None:
+        self.had: dict[int, dict[int, int]] = {}  # number -> serial >> 6 -> those of the 64 that are done
+        self.flights: dict[int, dict[int, int]] = {}  # serial -> packet identifier -> number, in their order
+
+    def add_had(self, triples: Sequence[int]) -> None:
+        for number, key, bits in threes(triples):
+            chunks = self.had.setdefault(number, {})
+            chunks[key] = chunks.get(key, 0) | bits
+
+    def has(self, number: int, serial: int) -> bool:
+        return bool(self.had.get(number, {}).get(serial >> 6, 0) >> (serial & 63) & 1)
+
+    def add_flights(self, triples: Sequence[int]) -> list[int]:
+        """Gives those that changed anything."""
+        changed: list[int] = []
+        for number, serial, packet_id in threes(triples):
+            before = None
+            flights = self.flights.setdefault(serial, {})
+            if packet_id:
+                before = flights.pop(packet_id, None)
+            elif flights:
+                before = 0
+                flights.clear()
+            if number:
+                flights[packet_id] = number
+            if not flights:
+                del self.flights[serial]
+            if number or before is not None:
+                changed += (number, serial, packet_id)
+        return changed
+
+    def forget(self, number: int) -> None:
+        self.had.pop(number, None)
+
+    def keep_only(self, numbers: Collection[int]) -> None:
+        for number in [each for each in self.had if each not in numbers]:
+            self.forget(number)
+
+    def had_entries(self, numbers: Iterable[int]) -> list[Entry]:
+        """All that is known of who is done with these messages."""
+        return mark_entries(
+            [
+                each
+                for number in numbers
+                for key, bits in self.had.get(number, {}).items()
+                for each in (number, key, bits)
+            ],
+            [],
+        )
+
+    def flight_entries(self) -> Iterator[list[Entry]]:
+        """All deliveries that are under way, in pieces; a piece is read when it is asked for."""
+        piece: list[int] = []
+        for serial in list(self.flights):
+            for packet_id, number in self.flights.get(serial, {}).items():
+                piece += (number, serial, packet_id)
+            if len(piece) >= 3 * FLIGHTS_PIECE:
+                yield mark_entries([], piece)
+                piece = []
+        if piece:
+            yield mark_entries([], piece)
+
+    def restore(self, buffer: BackupBuffer, undone: Collection[int]) -> None:
+        for number, chunks in self.had.items():
+            for key, bits in chunks.items():
+                buffer.restore_had(number, key, bits)
+        for serial, flights in self.flights.items():
+            for packet_id, number in flights.items():
+                taken = number not in undone or self.has(number, serial)
+                buffer.restore_flight(number, serial, packet_id, taken)
+
+
+def threes(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    each = iter(numbers)
+    return zip(each, each, each, strict=True)
+
+
+def mark_entries(had: list[int], flights: list[int]) -> list[Entry]:
+    entries = [Entry(Kind.HAD, array("Q", had).tobytes())] if had else []
+    return entries + ([Entry(Kind.FLIGHTS, array("Q", flights).tobytes())] if flights else [])
+
+
 class Recollection:
     """Replays a journal into a broker that knows nothing yet."""
 
@@ -156,6 +256,7 @@ class Recollection:
         self.published = 0
         self.entitled = 0
         self.undone: dict[int, Message] = {}
+        self.marks = Marks()
         self.owner = ""
         self.records = 0
         self._broker = broker
@@ -177,6 +278,7 @@ class Recollection:
                     "use the Holdfast that wrote it, or another directory"
                 ) from error
             self.records += 1
+        self.marks.keep_only(self.undone)
         self._log.become(self._epoch, self._number)
 
     def _take(self, first: bool, kind: int, body: bytes) -> None:
@@ -196,11 +298,16 @@ class Recollection:
                 self._lost = True
             case Kind.MESSAGE:
                 message = _message.decode(body)
-                self.undone[message[0]] = message
-                self._heard(0, message[0])
+                self.undone[message.number] = message
+                self._heard(0, message.number)
             case Kind.DONE:
                 for number in array("Q", body):
                     self.undone.pop(number, None)
+                    self.marks.forget(number)
+            case Kind.HAD:
+                self.marks.add_had(array("Q", body))
+            case Kind.FLIGHTS:
+                self.marks.add_flights(array("Q", body))
             case Kind.HIGHEST:
                 self._heard_highest(_highest.decode(body))
 

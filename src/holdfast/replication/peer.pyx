@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memmove
 from collections import deque
 
 from holdfast.broker.copies cimport (
-    CONFIRM, CONTROL, COPY, COPY_HEAD, DISCARD, FRAME_HEAD, MARK, begin_frame, put_number, read_u64,
+    CONFIRM, CONTROL, COPY, COPY_HEAD, DISCARD, FRAME_HEAD, MARK, RESET, begin_frame, put_number, read_u64,
 )
 from holdfast.broker.core cimport Core
 from holdfast.broker.link cimport Inbox, Wire
@@ -132,6 +132,9 @@ cdef class Peer(Wire):
         elif kind == COPY:
             if self.buffer is not None and not self.buffer.copy(body, size):
                 self.fault = "a copy that cannot be kept: it is malformed, or the bounds of the backup are reached"
+        elif kind == RESET and size == 0:
+            if self.buffer is not None:
+                self.buffer.clear()
         elif kind == MARK:
             if self.buffer is not None and not self.buffer.mark(body, size):
                 self.fault = "a malformed mark"

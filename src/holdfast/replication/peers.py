@@ -6,6 +6,7 @@ Laws:
 - nobody is listened to before it has said who it is, under the same protocol, group and contracts; in a group
   with a secret, nobody says or hears that before it has proven that it knows the secret
 - strangers are few, say little, and have little time; they do not crowd out those whom we dialed ourselves
+- who is refused, or refuses us, lives: that it was seen is remembered for a while, with what it said it is
 - a member that is not heard of for `silence` is taken for gone; its connection stays for a while, so that it
   learns what it missed, should it wake
 """
@@ -21,6 +22,7 @@ from holdfast.broker.link import Inbox
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.handshake import Handshake, Secret
 from holdfast.replication.messages import (
+    FRAME_BYTES_MAX,
     PROTOCOL,
     Beat,
     Bye,
@@ -38,11 +40,11 @@ from holdfast.units import MS, S
 
 DIAL_AGAIN_NS = 50 * MS
 GREETING_NS_MAX = 5 * S
-MUTE_NS_MAX = 5 * S
+MUTE_NS_MAX = 5 * S  # that a connection stays open, and nothing comes over it
 BEAT_NS_MAX = 100 * MS  # however much else is written
 STRANGERS_MAX = 64  # connections that have not said who they are
 STRANGERS_FRAME_BYTES_MAX = 4096
-FRAME_BYTES_MORE = 1024  # than the largest packet
+DIFFERENT = "the contract files differ: give every member the same"
 
 
 class PeerState(Struct):
@@ -64,11 +66,23 @@ class PeerState(Struct):
     beat_ns: int = 0  # when we last beat for it
     heard_us_ns: int = 0  # when we said what it had heard when it last spoke
     mute: bool = False  # nothing was heard of it for too long
+    contracts: str = ""  # the digest of those that it has
+    differs: bool = False  # they are others than ours, since one of us read them again
     handshake: Handshake | None = None  # in a group with a secret
 
     @property
     def greeted(self) -> bool:
         return self.index >= 0
+
+
+class Sighting(Struct, frozen=True):
+    """A member that lives, and is not of our company now: what it was when it said so."""
+
+    index: int
+    role: Role
+    epoch: int
+    number: int
+    at_ns: int
 
 
 BeatFor = Callable[[Peer, int], Beat]
@@ -98,6 +112,7 @@ class Peers:
         self._earlier = {member.name for member in group.members[: self._index]}
         self._dial_at_ns = {member.name: 0 for member in group.members if member.name != name}
         self._dialing: set[str] = set()
+        self.sightings: dict[str, Sighting] = {}
         self.sought = ""  # whether it can be reached is being tried out of turn
         self._beat_at_ns = 0
         self._now_ns = 0
@@ -163,6 +178,13 @@ class Peers:
         return [
             each for each in self._peers if each.state.name == name and each is not peer and not each.closing
         ]
+
+    def unsettled(self, peer: Peer, now_ns: int) -> bool:
+        """Whether another connection to the same member is being made, and may take the place of this one."""
+        return any(
+            not other.state.greeted and now_ns - other.opened_ns <= self.group.silence_ns
+            for other in self.others_to(peer)
+        )
 
     def dial_now(self, name: str) -> None:
         """Is it there?"""
@@ -266,16 +288,54 @@ class Peers:
         elif peer.certificate_name not in (None, hello.name):
             why = f"its certificate is of {peer.certificate_name!r}, and it says that it is {hello.name!r}"
         elif hello.contracts != contracts:
-            why = "the contract files differ: give every member the same"
+            why = DIFFERENT
         else:
             state: PeerState = peer.state
             state.name, state.index = hello.name, names.index(hello.name)
             state.epoch, state.number = hello.epoch, hello.number
-            peer.frame_bytes_max = self._broker.core.packet_bytes_max + FRAME_BYTES_MORE
+            state.contracts = hello.contracts
+            peer.frame_bytes_max = FRAME_BYTES_MAX
+            self.sightings.pop(hello.name, None)
             self._found_out(hello.name)
             return True
+        if hello.group == self.group.name and peer.certificate_name in (None, hello.name):
+            self._saw(hello, peer.heard_ns)
         self.refuse(peer, why)
         return False
+
+    def compare(self, peer: Peer, theirs: str, ours: str) -> None:
+        """One of two that protect each other has read its contracts again: they go on, and say so."""
+        state: PeerState = peer.state
+        differed, state.contracts, state.differs = state.differs, theirs, theirs != ours
+        if state.differs and not differed:
+            self._event("contracts differ", {"peer": state.name, "why": DIFFERENT})
+        elif differed and not state.differs:
+            self._event("contracts agree", {"peer": state.name})
+
+    # Those who live and are not of our company
+
+    def _saw(self, hello: Hello, at_ns: int) -> None:
+        names = [member.name for member in self.group.members]
+        if hello.name in names and hello.name != self.name:
+            self.sightings[hello.name] = Sighting(
+                names.index(hello.name), hello.role, hello.epoch, hello.number, at_ns
+            )
+
+    def sighted(self, peer: Peer) -> None:
+        """A member that we know says that it will not have us."""
+        state: PeerState = peer.state
+        if state.greeted:
+            self.sightings[state.name] = Sighting(
+                state.index, state.role, state.epoch, state.number, peer.heard_ns
+            )
+
+    def sighted_since(self, since_ns: int) -> list[Sighting]:
+        here = {peer.state.name for peer in self.greeted()}
+        return [
+            sighting
+            for name, sighting in self.sightings.items()
+            if sighting.at_ns >= since_ns and name not in here
+        ]
 
     def forget_followers(self) -> None:
         for peer in self._peers:
@@ -311,7 +371,7 @@ class Peers:
         silent = []
         for peer in self._peers:
             quiet_ns = now_ns - peer.heard_ns
-            if quiet_ns > MUTE_NS_MAX or (
+            if quiet_ns > self.group.silence_ns + MUTE_NS_MAX or (
                 not peer.state.greeted and now_ns - peer.opened_ns > GREETING_NS_MAX
             ):
                 peer.closed()

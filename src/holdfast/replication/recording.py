@@ -1,13 +1,16 @@
 """The recorder of a primary: what its clients do becomes increments, and SUBACK waits for a depth.
 
 Laws:
-- a depth that a client asked for is met or refused; the usual depth asks for no more members than there are
+- depth d is the primary and the d - 1 members that would take over next, in their order: others do not count
+- a depth that a client asked for is met or refused; the usual depth asks for no more members than there are,
+  also when one is lost while a grant waits for it
+- while it is not known whether this broker still serves, nothing is granted
 - replicas work in parallel: a grant waits for the slowest of those it needs, not for their sum
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -61,25 +64,40 @@ def record_retained(broker: Broker, recorder: StateRecorder) -> None:
 
 
 class Wait(Struct):
-    """A grant that waits until `replicas` backups have the state up to `number`."""
+    """A grant that waits until the next `replicas` heirs have the state up to `number`; `asked`: no fewer."""
 
     number: int
     replicas: int
+    asked: bool
     due_ns: int
     granted: Granted
 
 
-class GroupRecorder(StateRecorder):
-    """`replicas` gives how far each backup that is up to date has come."""
+class Group(Protocol):
+    """What a recorder asks of a primary."""
 
-    def __init__(self, log: StateLog, *, depth: int, wait_ns: int, replicas: Callable[[], list[int]]) -> None:
+    def replicas(self) -> list[int]:
+        """How far each heir has come, the next one first."""
+
+    def followers(self) -> int:
+        """How many members are heirs, or are about to be."""
+
+    @property
+    def holding(self) -> bool:
+        """Whether it is not known if this broker still serves."""
+
+
+class GroupRecorder(StateRecorder):
+    asked_at_once = False
+
+    def __init__(self, log: StateLog, group: Group, *, depth: int, wait_ns: int) -> None:
         super().__init__(log)
         self.recording = False  # a backup repeats what the primary recorded
         self.unsent: list[Increment] = []
         self.now_ns = 0
+        self._group = group
         self._depth = depth
         self._wait_ns = wait_ns
-        self._replicas = replicas
         self._waits: list[Wait] = []
 
     def record(self, increment: Increment) -> None:
@@ -88,40 +106,53 @@ class GroupRecorder(StateRecorder):
             self.unsent.append(increment)
 
     def confirm(self, depth: int, granted: Granted) -> bool:
-        there = len(self._replicas())
-        needed = (depth or min(self._depth, there + 1)) - 1
-        if needed > there:
-            most = there + 1
-            granted(f"depth {depth} cannot be met: {most} members are up to date; ask for {most} at most")
-            return False
-        if needed == 0:
-            granted("")
-            return False
-        self._waits.append(Wait(self.log.number, needed, self.now_ns + self._wait_ns, granted))
-        return True
+        wait = Wait(
+            number=self.log.number,
+            replicas=(depth or self._depth) - 1,
+            asked=depth > 0,
+            due_ns=self.now_ns + self._wait_ns,
+            granted=granted,
+        )
+        why_not = self._verdict(wait, self._group.replicas(), self.now_ns)
+        if why_not is None:
+            self._waits.append(wait)
+            return True
+        granted(why_not)
+        return False
+
+    def _verdict(self, wait: Wait, has: list[int], now_ns: int) -> str | None:
+        """Empty: granted; else why not; None: not yet."""
+        needed = wait.replicas if wait.asked else min(wait.replicas, len(has))
+        depth = wait.replicas + 1
+        if len(has) >= needed and all(number >= wait.number for number in has[:needed]):
+            return None if self._group.holding and wait.replicas else ""
+        if self._group.followers() < needed:
+            most = self._group.followers() + 1
+            up = "1 member is" if most == 1 else f"{most} members are"
+            return f"depth {depth} cannot be met: {up} up to date; ask for {most} at most"
+        if wait.asked and wait.due_ns <= now_ns:
+            waited = format_duration(self._wait_ns)
+            return f"depth {depth} was not reached within {waited}; try again"
+        return None
 
     # What the group hears and the time tells
 
     @property
     def next_ns(self) -> int | None:
-        return min((wait.due_ns for wait in self._waits), default=None)
+        return min((wait.due_ns for wait in self._waits if wait.due_ns > self.now_ns), default=None)
 
     def settle(self, now_ns: int) -> None:
-        """Grants what enough replicas have by now, and refuses what can no longer be met."""
+        """Grants what the next heirs have by now, and refuses what can no longer be met."""
         if not self._waits:
             return
-        has = self._replicas()
+        has = self._group.replicas()
         waits, self._waits = self._waits, []
         for wait in waits:
-            if sum(number >= wait.number for number in has) >= wait.replicas:
-                wait.granted("")
-            elif len(has) < wait.replicas:
-                wait.granted(f"depth {wait.replicas + 1} cannot be met any more: a member was lost meanwhile")
-            elif wait.due_ns <= now_ns:
-                waited = format_duration(self._wait_ns)
-                wait.granted(f"depth {wait.replicas + 1} was not reached within {waited}; try again")
-            else:
+            why_not = self._verdict(wait, has, now_ns)
+            if why_not is None:
                 self._waits.append(wait)
+            else:
+                wait.granted(why_not)
 
     def give_up(self, why: str) -> None:
         waits, self._waits = self._waits, []

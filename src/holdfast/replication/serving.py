@@ -4,6 +4,8 @@ Laws:
 - a member is an heir from the moment it has the state and every message that waits, not before
 - an heir that is lost leaves the view under its number, and for `silence` no other view is opened: whoever it
   was must be able to open a higher one, and be heard of
+- clients hear of a view when its heirs know it: whichever of them serves next has a higher one
+- what waited for a backup that is gone waits for the next heir, if there is one, and else for the contest
 - a snapshot and the copies that a new backup lacks go piece by piece, between messages
 """
 
@@ -13,40 +15,53 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.replication.contest import Contest
-from holdfast.replication.increments import SNAPSHOT_PART, HeirGone, Increment, everything
-from holdfast.replication.messages import Ask, Drop, Snapshot, State
+from holdfast.replication.group import MEMBERS_MAX
+from holdfast.replication.increments import HeirGone
+from holdfast.replication.messages import Ask, Drop, Snapshot
 from holdfast.replication.peer import Peer
 from holdfast.replication.peers import PeerState
 from holdfast.replication.recording import record_retained
 from holdfast.replication.roles import Role
-from holdfast.replication.views import View, next_number
+from holdfast.replication.transfers import HealingTransfer, SnapshotTransfer, state_words
+from holdfast.replication.views import View
 
 if TYPE_CHECKING:
     from holdfast.replication.member import Member
 
 SESSIONS_COPIED_PER_TURN = 50
-SNAPSHOT_BYTES_WAITING_MAX = 262_144
+WAITING_BYTES_MAX = 2**20  # on the way to a member that is being brought up to date: then it takes some first
+
+
+def has_room(peer: Peer) -> bool:
+    return peer.output_size <= WAITING_BYTES_MAX
 
 
 class Serving:
     def __init__(self, member: Member) -> None:
         self.member = member
-        self._snapshots: dict[Peer, Iterator[Increment]] = {}
+        self._snapshots: dict[Peer, SnapshotTransfer | HealingTransfer] = {}  # those who are not up to date
         self._copying: Iterator[str] | None = None
+        self._copying_next = ""  # whose messages are not all copied yet
+        self._copied_ns: int | None = None  # when all copies had been put on their way to a new backup
+        self.protected_by: tuple[str, ...] = ()  # heirs that know that they are
+        self._untold = False  # of this view the clients do not know yet
         self._calm_ns = 0  # until then an heir that was lost may open a view of its own
-        self.contest = Contest(member, self._go_on)
+        self.contest = Contest(member, go_on=self._go_on, opened=self._take_in_others)
+        member.core.mark(copied=True)
 
     def stop(self) -> None:
         """This broker serves no more: what it had not delivered is the new primary's to deliver."""
         self.contest.stop()
         self.member.broker.core.forget_jobs()
+        self.member.broker.core.topics.forget_publishers()
         for session in self.member.broker.clients.sessions.values():
             session.clear()
         self.member.broker.core.retained_log = None
         self.member.broker.core.set_backup(None)
         self._snapshots.clear()
-        self._copying = None
+        self._copying = self._copied_ns = None
         self._calm_ns = 0
+        self._untold, self.protected_by = False, ()
         self.member.peers.forget_followers()
 
     def lost(self, peer: Peer, now_ns: int, *, silent: bool = False) -> None:
@@ -55,18 +70,28 @@ class Serving:
             return
         newer = self.member.peers.link_to(peer.state.name)
         still_there = newer is not None and newer is not peer and newer.state.follows
+        if not still_there:
+            self.contest.withdraw(peer.state.name)
+        if self.member.broker.core.board.backup is peer:
+            self.member.broker.core.backup_gone = True
         if peer.state.name in self.member.view.heirs and not still_there:
             self.without(peer.state.name, now_ns, silent=silent)
-        elif self.member.broker.core.board.backup is peer and not self.contest.holding:
-            self._copying = None
-            self.member.broker.core.set_backup(None)
+        elif self.member.broker.core.board.backup is peer:
+            self._copying = self._copied_ns = None
+            self.contest.begin(now_ns, silent=silent)
 
     def replicas(self) -> list[int]:
-        return [
-            peer.state.has
-            for peer in self.member.peers.greeted()
-            if peer.state.name in self.member.view.heirs
-        ]
+        """How much of the state those have who would take over, the next one first."""
+        links = (self.member.peers.link_to(name) for name in self.member.view.heirs)
+        return [-1 if link is None else link.state.has for link in links]
+
+    @property
+    def holding(self) -> bool:
+        return self.contest.holding
+
+    def followers(self) -> int:
+        """How many members have the state, or are about to."""
+        return sum(peer.state.follows for peer in self.member.peers.greeted())
 
     def asked(self, peer: Peer, ask: Ask, now_ns: int) -> None:
         """A member follows us: it gets the increments it lacks, or everything."""
@@ -74,48 +99,53 @@ class Serving:
             return
         state: PeerState = peer.state
         self.tell_increments()
-        lacks = self.member.log.since(ask.epoch, ask.number)
         state.follows, state.has = True, ask.number
+        if self.member.broker.core.board.backup is peer:
+            self._copying = self._copied_ns = None  # it may have none of what it was given: it gets all again
         if state.name in self.member.view.heirs:
             self.without(state.name, now_ns)
-        if lacks is None:
-            self._snapshots[peer] = everything(self.member.broker)
-            self.member.peers.send(peer, Snapshot([], first=True))
-        else:
-            self.member.peers.send(
-                peer, Snapshot(lacks, last=True, epoch=self.member.log.epoch, number=self.member.log.number)
-            )
+        self._snapshots[peer] = HealingTransfer(ask.epoch, ask.number)
+        self._send_piece(peer)
 
     def bring_up_to_date(self, now_ns: int) -> bool:
         """A part of each snapshot that is on its way, and of the messages that a new backup lacks."""
-        for peer, parts in list(self._snapshots.items()):
-            if peer.output_size > SNAPSHOT_BYTES_WAITING_MAX:
-                continue
-            increments = [increment for increment, _ in zip(parts, range(SNAPSHOT_PART), strict=False)]
-            last = len(increments) < SNAPSHOT_PART
-            if last:
-                del self._snapshots[peer]
-                self.tell_increments()
-            self.member.peers.send(
-                peer,
-                Snapshot(increments, last=last, epoch=self.member.log.epoch, number=self.member.log.number),
-            )
+        if self._untold:
+            self.announce(now_ns)
+        for peer in list(self._snapshots):
+            if has_room(peer):
+                self._send_piece(peer)
         if self._copying is not None:
             self._copy_some(now_ns)
+        if self._copied_ns is not None:
+            self._add_when_it_has_them(now_ns)
         calm = now_ns >= self._calm_ns
         if calm and self._calm_ns:
             self._calm_ns = 0
+        if calm and not self.contest.proposing:
             self._take_in_others(now_ns)
-        return bool(self._snapshots) or (self._copying is not None and calm)
+        backup = self.member.broker.core.board.backup
+        copying = self._copying is not None and isinstance(backup, Peer) and has_room(backup)
+        return copying or any(has_room(peer) for peer in self._snapshots)
+
+    def _send_piece(self, peer: Peer) -> None:
+        """The next word for a member that is not up to date."""
+        self.tell_increments()
+        word = self._snapshots[peer].next_word(self.member.log)
+        if word is None:
+            self._snapshots[peer] = SnapshotTransfer(self.member.broker)
+            word = Snapshot([], first=True)
+        if word.last:
+            del self._snapshots[peer]
+        self.member.peers.send(peer, word)
 
     def has(self, peer: Peer, number: int, now_ns: int) -> None:
         state: PeerState = peer.state
         state.has = number
         if self.member.role is not Role.PRIMARY or not state.follows or peer in self._snapshots:
             return
-        if self.contest.holding:
+        if self.contest.holding or self.contest.proposing or self.member.peers.unsettled(peer, now_ns):
             return
-        if state.name not in self.member.view.heirs and self._copying is None:
+        if state.name not in self.member.view.heirs and not self._giving:
             if not self.member.view.heirs:
                 self._protect_with(peer)
             elif now_ns >= self._calm_ns:
@@ -127,31 +157,73 @@ class Serving:
         self.member.broker.core.set_backup(peer)
         self.member.broker.core.copy_queued()
         self._copying = iter(list(self.member.broker.clients.sessions))
+        self._copying_next = ""
+        self._copied_ns = None
+
+    @property
+    def _giving(self) -> bool:
+        """A new backup is being given the messages that wait."""
+        return self._copying is not None or self._copied_ns is not None
 
     def _copy_some(self, now_ns: int) -> None:
         backup = self.member.broker.core.board.backup
         assert self._copying is not None
+        assert isinstance(backup, Peer)
         for _ in range(SESSIONS_COPIED_PER_TURN):
-            client_id = next(self._copying, None)
-            if client_id is None and now_ns < self._calm_ns:
+            if not has_room(backup):
                 return
-            if client_id is None:
-                self._copying = None
-                assert isinstance(backup, Peer)
-                self._add(backup.state.name, now_ns, first=True)
+            client_id = self._copying_next or next(self._copying, "")
+            if not client_id:
+                self._copying, self._copied_ns = None, now_ns
                 return
             session = self.member.broker.clients.sessions.get(client_id)
-            if session is not None:
-                self.member.broker.core.copy_held(session)
+            all_copied = session is None or self.member.broker.core.copy_held(session, WAITING_BYTES_MAX)
+            self._copying_next = "" if all_copied else client_id
+
+    def _add_when_it_has_them(self, now_ns: int) -> None:
+        """What echoes a beat that was sent behind the copies has got the copies."""
+        backup = self.member.broker.core.board.backup
+        assert isinstance(backup, Peer)
+        assert self._copied_ns is not None
+        if backup.state.heard_us_ns > self._copied_ns and now_ns >= self._calm_ns:
+            self._copied_ns = None
+            self._add(backup.state.name, now_ns, first=True)
 
     def _add(self, name: str, now_ns: int, *, first: bool = False) -> None:
         """A member is up to date: it is an heir, in a new view; the first, if it has the copies."""
-        number = next_number(self.member.view_max, self.member.index)
         others = self.member.view.heirs
-        heirs = (name, *others) if first else (*others, name)
-        self.member.set_view(View(number, self.member.name, heirs), now_ns)
-        self.member.event("protected", {"view": number, "heirs": ", ".join(self.member.view.heirs)})
-        self._take_in_others(now_ns)
+        self.contest.propose((name, *others) if first else (*others, name), now_ns)
+
+    def announce(self, now_ns: int) -> None:
+        """Tells the clients of the view, once all its heirs know of it."""
+        view, before = self.member.view, self.protected_by
+        links = (self.member.peers.link_to(name) for name in view.heirs)
+        self._untold = any(link is not None and link.state.view < view.number for link in links)
+        if self._untold:
+            self.protected_by = tuple(name for name in before if name in view.heirs)
+            return
+        self.protected_by = view.heirs
+        self.member.tell_clients()
+        if before and not view.heirs:
+            self.member.event("unprotected", {"view": view.number})
+        elif set(view.heirs) - set(before):
+            self.member.event("protected", {"view": view.number, "heirs": ", ".join(view.heirs)})
+            self.member.broker.timers.at(now_ns, self.member.broker.system_topics.publish_more)
+
+    def outgrow(self, state: PeerState, now_ns: int) -> bool:
+        """A member that does not serve knows a higher view than ours. If nobody but it, or we, could have
+        opened that, nobody serves in it: we open a higher one, and keep what we have. Says whether so."""
+        member, owner = self.member, state.view % MEMBERS_MAX
+        if (
+            member.role is not Role.PRIMARY
+            or state.view <= member.view_max
+            or state.role in (Role.PRIMARY, Role.CLAIMING)
+            or owner not in (state.index, member.index)
+        ):
+            return False
+        member.view_max = state.view
+        self.contest.propose(member.view.heirs, now_ns)
+        return True
 
     def _take_in_others(self, now_ns: int) -> None:
         for peer in self.member.peers.greeted():  # who was up to date while another was taken in
@@ -176,11 +248,12 @@ class Serving:
         """Without the heirs that were lost. If one of them had the copies, another gets them."""
         backup, heirs = self.member.broker.core.board.backup, self.member.view.heirs
         if isinstance(backup, Peer) and backup.state.name not in heirs:
-            self._copying = None
-            self.member.broker.core.set_backup(None)
+            self._copying = self._copied_ns = None
             heir = self.member.peers.link_to(heirs[0]) if heirs else None
+            if heirs and heir is None:
+                return  # it is about to be lost too
             if heir is None:
-                self.member.event("unprotected", {"view": self.member.view.number})
+                self.member.broker.core.set_backup(None)
             else:
                 self.member.set_view(View(self.member.view.number, self.member.name, heirs[1:]), now_ns)
                 self._protect_with(heir)
@@ -202,12 +275,15 @@ class Serving:
         """Before this broker ends."""
         self.record_retained()
         self.tell_increments()
+        self.member.core.tell_the_rest()
 
     def tell_increments(self) -> None:
         unsent = self.member.recorder.take_unsent()
         if not unsent:
             return
-        word = State(self.member.log.epoch, self.member.log.number - len(unsent) + 1, unsent)
-        for peer in self.member.peers.greeted():
-            if peer.state.follows:
+        log = self.member.log
+        behind = {peer for peer, transfer in self._snapshots.items() if not transfer.live}
+        told = [each for each in self.member.peers.greeted() if each.state.follows and each not in behind]
+        for word in state_words(log.epoch, log.number - len(unsent) + 1, unsent) if told else ():
+            for peer in told:
                 self.member.peers.send(peer, word)

@@ -83,8 +83,7 @@ class Door:
         reason = Reason.SERVER_MOVED if known else Reason.USE_ANOTHER_SERVER
         for connection in list(self.broker.connections):
             if connection.session is not None:
-                connection.state.will = None
-                self.broker.clients.close(
+                self.broker.clients.hand_on(
                     connection, now_ns, reason, "another broker of the group serves now"
                 )
 

@@ -3,7 +3,8 @@
 Laws:
 - a member claims only numbers that leave its own index as the remainder by four: no view has two primaries
 - a number is claimed above every number its claimer has heard of: views only grow
-- an arbiter gives a number only to a member that missed no view: whose state is not older than what stands
+- an arbiter gives a number once, only above the one that stands, and only to a member that missed no view: it
+  has the state of the view that stands, or hears everybody else who may have it
 """
 
 from __future__ import annotations
@@ -23,10 +24,51 @@ class View(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """That number is asked for; it is to be had while no view above `after` was given."""
+    """That number is asked for. `after` is the last view whose state the claimer has, and `under` whose view
+    that was, if it had part in it since it started; `heirs` have part in the new one; `present` are the
+    members that the claimer hears, none of them better suited."""
 
     number: int
     after: int
+    heirs: tuple[str, ...] = ()
+    present: tuple[str, ...] = ()
+    under: str = ""
+
+
+class Standing(Struct, frozen=True):
+    """What an arbiter keeps: the last view it gave, to whom, who has part in it, and in which of the
+    holder's lives: a process that starts again knows nothing of its former one."""
+
+    number: int
+    holder: str
+    heirs: tuple[str, ...] = ()
+    life: str = ""
+
+
+def is_won(standing: Standing | None, claim: Claim, member: str, life: str) -> bool:
+    """Whether a member may have the view that it claims; what it was given it may claim again."""
+    if standing is None or (standing.number, standing.holder, standing.life) == (claim.number, member, life):
+        return True
+    if standing.number >= claim.number:
+        return False
+    # A view of the same primary may be given while its heirs of before do not know yet: they have its state.
+    still_heir = member in standing.heirs and standing.holder == claim.under
+    return standing.number <= claim.after or still_heir or not missed_by(standing, claim, member)
+
+
+def missed_by(standing: Standing, claim: Claim, member: str) -> list[str]:
+    """Who may have state that the claimer lacks, and is not here."""
+    return sorted({standing.holder, *standing.heirs} - {member, *claim.present})
+
+
+def why_lost(standing: Standing, claim: Claim, member: str) -> str:
+    what = f"view {standing.number} is {standing.holder}'s"
+    if standing.heirs:
+        what += f", with {' and '.join(standing.heirs)} as heirs"
+    missed = missed_by(standing, claim, member)
+    if missed and standing.number > claim.after:
+        what += f"; this member lacks its state, and {' and '.join(missed)} may have it"
+    return what
 
 
 def next_number(above: int, index: int) -> int:

@@ -3,6 +3,7 @@
 Laws:
 - the event loop never waits for the disk, except when the process ends
 - a journal that failed is tried again every RETRY_S, for as long as the broker runs
+- a disk that has not answered for `journal_wait_max` counts as failed; it is tried again when it has
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from holdfast.journal import Bounds, Committer, Journal, NotAccepted, Record, St
 from holdfast.replication.keeping import Health, Keeping, keep_alone, keep_member
 from holdfast.replication.member import Member
 from holdfast.runtime.server import Server
+from holdfast.units import format_duration
 
 RETRY_S = 0.5
+LOOKS = 4  # at a disk that does not answer, spread over `journal_wait_max`: a process that slept looks once
 SNAPSHOT_WAITING_BYTES_MAX = 2**20  # a snapshot goes on when less than this waits for the disk
 
 
 class Keeper:
-    def __init__(self, keeping: Keeping, journal: Journal, server: Server) -> None:
+    def __init__(self, keeping: Keeping, journal: Journal, server: Server, wait_max_ns: int) -> None:
         self.keeping = keeping
         self.journal = journal
         self.server = server
@@ -36,6 +39,10 @@ class Keeper:
             failed=self._failed,
         )
         self._retry: asyncio.TimerHandle | None = None
+        self._wait_max_ns = wait_max_ns
+        self._seen = 0  # the job that was under way at the last look, and how often it was
+        self._looks = 0
+        self._look_later()
         server.after_step.append(self._after_step)
 
     def _after_step(self) -> None:
@@ -64,12 +71,33 @@ class Keeper:
 
     def _failed(self, why: str) -> None:
         self.keeping.refused(why)
+        self.server.step_soon()  # with what those are told who waited for it
         if self._retry is None:
             self._retry = self.server.loop.call_later(RETRY_S, self._try_again)
 
+    def _look_later(self) -> None:
+        self._looker = self.server.loop.call_later(self._wait_max_ns / LOOKS / 1e9, self._look)
+
+    def _look(self) -> None:
+        """Whether the disk still answers. Looks count, not time: who slept knows nothing of the disk."""
+        self._look_later()
+        if not self.committer.busy or self.committer.begun != self._seen:
+            self._seen, self._looks = self.committer.begun, 0
+            return
+        self._looks += 1
+        if self._looks == LOOKS:
+            waited = format_duration(self._wait_max_ns)
+            self._failed(f"the disk of journal {self.journal.disk.name} has not answered for {waited}")
+
+    @property
+    def _stalled(self) -> bool:
+        return self.committer.busy and self.committer.begun == self._seen and self._looks >= LOOKS
+
     def _try_again(self) -> None:
         self._retry = None
-        if self.journal.state is State.FAILED:
+        if self._stalled:
+            self._retry = self.server.loop.call_later(RETRY_S, self._try_again)
+        elif self.journal.state is State.FAILED:
             self.committer.recover()
             self._retry = self.server.loop.call_later(RETRY_S, self._try_again)
         elif self.keeping.health is Health.FAILED:
@@ -80,9 +108,10 @@ class Keeper:
         """All that happened is on disk when this returns, if the disk takes it."""
         if self._retry is not None:
             self._retry.cancel()
+        self._looker.cancel()
         self._after_step()
         self.server.after_step.remove(self._after_step)
-        self.committer.close()
+        self.committer.close(self._wait_max_ns / 1e9)
 
 
 def keep(host: Broker | Member, directory: str, limits: Limits, server: Server) -> Keeper:
@@ -98,7 +127,7 @@ def keep(host: Broker | Member, directory: str, limits: Limits, server: Server) 
         if isinstance(error, Unavailable):
             raise ConfigError("--data", [Problem("", str(error))]) from error
         raise
-    return Keeper(keeping, journal, server)
+    return Keeper(keeping, journal, server, limits.journal_wait_max_ns)
 
 
 def recall(host: Broker | Member, journal: Journal, directory: str) -> Keeping:

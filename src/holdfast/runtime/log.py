@@ -2,6 +2,9 @@
 
 Laws:
 - a line begins with its time and the name of its event; the names are stable, docs/logs.md has them all
+- the last line about the state of a broker is its present state: of STATES only a line that repeats the one
+  before it word for word is left out. Of more than STATE_LINES_MAX in a second the last of each kind is
+  written, when the second is over
 - events that only differ in a client's doing are one kind: no client can flood the log
 - what is told is what somebody should know, not what happens all the time: without trouble there are a few
   lines at the start and one at the end
@@ -10,6 +13,7 @@ Laws:
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
@@ -19,11 +23,25 @@ REPEAT_S = 1.0
 KINDS_MAX = 1000
 KINDS = ("reason", "is", "channel")  # events that differ in these are different
 FIELD_CHARS_MAX = 2000
+STATE_LINES_MAX = 30
+# What a broker or a recorder is, by itself and in its group: docs/logs.md has them in tables of their own.
+STATES = frozenset(
+    {
+        *("role", "serving", "draining", "said goodbye", "recalled"),
+        *("protected", "unprotected", "lost heir", "silent", "dropped", "dropped backup", "gap"),
+        *("arbitrated", "not arbitrated", "no arbiter", "claim lost"),
+        *("contracts differ", "contracts agree", "reloaded", "not reloaded"),
+        *("journal failed", "journal recovered", "recording", "not recording", "recording again"),
+    }
+)
 
 Form = Literal["text", "json"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 _last: dict[tuple[str, str], tuple[float, int]] = {}
+_state: tuple[str, dict[str, object]] | None = None  # the last event about a state
+_burst = (0.0, 0)  # a second began then, and had so many lines about states
+_held: dict[str, tuple[float, dict[str, object]]] = {}  # their last, by event, until that second is over
 _form: Form = "text"
 
 
@@ -35,10 +53,12 @@ def set_form(form: Form) -> None:
 
 def log_event(event: str, details: dict[str, object]) -> None:
     """Repetitions within a second are counted and told with the next line."""
+    global _state
     key = event, next((str(details[name]) for name in KINDS if name in details), "")
     now = time.monotonic()
     last, unsaid = _last.get(key, (-REPEAT_S, 0))
-    if now - last < REPEAT_S:
+    changed = event in STATES and _state != (event, details)
+    if now - last < REPEAT_S and not changed:
         _last[key] = last, unsaid + 1
         return
     if len(_last) >= KINDS_MAX:
@@ -47,7 +67,42 @@ def log_event(event: str, details: dict[str, object]) -> None:
     fields: dict[str, object] = {"event": event, **details}
     if unsaid:
         fields["more_like_it"] = unsaid
-    print(line_of(_form, time.time(), fields), file=sys.stderr, flush=True)
+    if event in STATES:
+        _state = event, dict(details)
+        if _is_flood(now) and _hold(event, fields):
+            return
+    _write(time.time(), fields)
+
+
+def _is_flood(now: float) -> bool:
+    global _burst
+    since, lines = _burst if now - _burst[0] < REPEAT_S else (now, 0)
+    _burst = since, lines + 1
+    return lines >= STATE_LINES_MAX
+
+
+def _hold(event: str, fields: dict[str, object]) -> bool:
+    """Keeps the line for when the second is over; says whether somebody is there to write it then."""
+    if not _held:
+        try:
+            asyncio.get_running_loop().call_later(REPEAT_S, write_held)
+        except RuntimeError:
+            return False
+    _held.pop(event, None)
+    _held[event] = time.time(), fields
+    return True
+
+
+def write_held() -> None:
+    """What was held back is written, in the order in which it happened."""
+    held = list(_held.values())
+    _held.clear()
+    for at_s, fields in held:
+        _write(at_s, fields)
+
+
+def _write(at_s: float, fields: dict[str, object]) -> None:
+    print(line_of(_form, at_s, fields), file=sys.stderr, flush=True)
 
 
 def line_of(form: Form, at_s: float, fields: dict[str, object]) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.errors import Unavailable
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
-from holdfast.replication.views import Claim
+from holdfast.replication.views import Claim, Standing, why_lost
 from holdfast.runtime.layers import Layers
 from holdfast.runtime.listeners import member_listening
 from holdfast.runtime.server import Server
@@ -76,11 +76,11 @@ class Membership:
     async def _claim(self, claim: Claim) -> None:
         assert self._arbiter is not None
         won: bool | None = None
-        standing = 0
+        standing: Standing | None = None
         try:
-            answer = await self._arbiter.claim(claim.number, claim.after)
-            won, standing = answer.won, answer.number
-            why = f"view {answer.number} is {answer.holder}'s"
+            answer = await self._arbiter.claim(claim)
+            won, standing = answer.won, answer.standing
+            why = why_lost(standing, claim, self.member.name)
         except Unavailable as error:
             why = str(error)
             await asyncio.sleep(CLAIM_AGAIN_S)

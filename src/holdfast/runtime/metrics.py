@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from holdfast.broker.terms import Terms
+from holdfast.pieces import slices_of
 from holdfast.replication.roles import Role
 from holdfast.runtime.reporting import ALONE, Reporter
 from holdfast.status import BOUNDS_NS, CONTRACTS_MAX, BrokerStatus
@@ -163,8 +164,8 @@ def show(value: object) -> str:
 def render(reporter: Reporter) -> Iterator[bytes]:
     """The whole answer, piece by piece."""
     status = reporter.status()
-    for first in range(0, len(BROKER), FAMILIES_AT_ONCE):
-        yield "".join([_family(each, status) for each in BROKER[first : first + FAMILIES_AT_ONCE]]).encode()
+    for families in slices_of(BROKER, FAMILIES_AT_ONCE):
+        yield "".join([_family(each, status) for each in families]).encode()
     yield (
         _histogram_head(*SLICES)
         + _template(SLICES[0], "") % _cumulative(status.slices.counts, status.slices.sum_ns)
@@ -173,15 +174,14 @@ def render(reporter: Reporter) -> Iterator[bytes]:
     for name, kind, words, attribute in CONTRACT:
         yield f"# HELP {name} {words}\n# TYPE {name} {kind}\n".encode()
         read = _reader(attribute)
-        for first in range(0, len(contracts), VALUES_AT_ONCE):
-            piece = contracts[first : first + VALUES_AT_ONCE]
+        for piece in slices_of(contracts, VALUES_AT_ONCE):
             yield "".join([f"{name}{{{label}}} {read(terms)}\n" for label, terms in piece]).encode()
     yield _histogram_head(*LATENCY).encode()
-    for first in range(0, len(contracts), HISTOGRAMS_AT_ONCE):
+    for piece in slices_of(contracts, HISTOGRAMS_AT_ONCE):
         yield "".join(
             [
                 _template(LATENCY[0], label) % _cumulative(terms.latency_counts, terms.latency_sum_ns)
-                for label, terms in contracts[first : first + HISTOGRAMS_AT_ONCE]
+                for label, terms in piece
             ]
         ).encode()
 

@@ -19,6 +19,7 @@ from holdfast.broker.broker import Broker
 from holdfast.broker.system_topics import VERSION
 from holdfast.broker.terms import Terms
 from holdfast.mqtt.reasons import Reason
+from holdfast.pieces import slices_of
 from holdfast.replication.member import Member
 from holdfast.replication.peers import PeerState
 from holdfast.replication.roles import Role
@@ -100,6 +101,9 @@ class Reporter:
             view=0 if member is None else member.view.number,
             primary="" if member is None else member.view.primary,
             heirs=[] if member is None else list(member.view.heirs),
+            unarbitrated=member.group.unarbitrated if member is not None and member.group.zookeeper else "",
+            unanswered=member is not None and member.serving.contest.unanswered,
+            holding=member is not None and member.serving.holding,
             ready=ready,
             ready_why=why,
             policy=broker.policy,
@@ -135,10 +139,10 @@ class Reporter:
         end = b"]}"
         assert document.endswith(b'"contracts":[' + end), "contracts come last"
         yield document.removesuffix(end)
-        contracts = self.contracts
-        for first in range(0, len(contracts), CONTRACTS_AT_ONCE):
-            piece = [contract_status(each) for each in contracts[first : first + CONTRACTS_AT_ONCE]]
-            yield (b"," if first else b"") + msgspec.json.encode(piece)[1:-1]
+        comma = b""
+        for contracts in slices_of(self.contracts, CONTRACTS_AT_ONCE):
+            yield comma + msgspec.json.encode([contract_status(each) for each in contracts])[1:-1]
+            comma = b","
         yield end
 
     def _reckoning(self) -> Reckoning:
@@ -239,6 +243,7 @@ def links_of(member: Member, now_ns: int) -> list[LinkStatus]:
                 behind=max(0, member.log.number - state.has) if state.follows else None,
                 waiting_bytes=peer.output_size,
                 backup=member.core.board.backup is peer,
+                contracts_differ=state.differs,
             )
         )
     return found

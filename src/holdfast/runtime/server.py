@@ -93,7 +93,7 @@ class Server:
         self.poller.flush()
         self.slices.add(time.monotonic_ns() - now_ns)
         for _ in range(SLICES_BETWEEN_TURNS):
-            if not self.broker.core.jobs_waiting:
+            if not self.broker.core.jobs_waiting or self.broker.core.unanswered:
                 break
             self.poller.poll()
             now_ns = time.monotonic_ns()

@@ -1,8 +1,8 @@
 """Arbitration by ZooKeeper: when the link between members is cut, it says whose view it is.
 
-Laws: the stored view only grows; a number is given to one member only, by compare-and-set; a claim that was
-answered stays true. A claim that ended in Unavailable may have been won or not: claim again, or ask
-`current`. Nothing here blocks the loop: kazoo works in threads of its own, and every wait ends within
+Laws: the stored view only grows; a number is given once, by compare-and-set, and views.py says to whom; a
+claim that was answered stays true. A claim that ended in Unavailable may have been won or not: claim again,
+or ask `current`. Nothing here blocks the loop: kazoo works in threads of its own, and every wait ends within
 `answer_s_max`.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.states import KazooState
 
 from holdfast.errors import ConfigError, Problem, Unavailable
+from holdfast.replication.views import Claim, Standing, is_won
 
 ROOT = "/holdfast"
 ANSWER_S_MAX = 5.0
@@ -49,18 +51,16 @@ _quiet.propagate = False
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """The view that stands after the claim, and whether it is the one that was claimed."""
+class Answer:
+    """Whether a claim was won, and the view that stands after it."""
 
     won: bool
-    number: int
-    holder: str
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    number: int
-    holder: str
+    standing: Standing
     version: int
 
 
@@ -70,15 +70,30 @@ def check_name(what: str, name: str) -> None:
         raise ConfigError("zookeeper", [Problem(what, text)])
 
 
+def format_standing(standing: Standing) -> str:
+    return f"{standing.number}/{standing.holder}/{','.join(standing.heirs)}/{standing.life}"
+
+
+def parse_standing(text: str) -> Standing | None:
+    """None: Holdfast did not write that."""
+    number, *rest = text.split("/")
+    if not (number.isascii() and number.isdigit() and len(rest) == 3 and rest[0]):
+        return None
+    holder, heirs, life = rest
+    return Standing(int(number), holder, tuple(heirs.split(",")) if heirs else (), life)
+
+
 class Arbiter:
     """One member's way to ZooKeeper; belongs to the loop on which it is started."""
 
     def __init__(self, hosts: str, group: str, member: str, *, answer_s_max: float = ANSWER_S_MAX) -> None:
+        """Each of a member's processes makes one: what it was given is its own, not of the next process."""
         check_name("group", group)
         check_name("member", member)
         self.hosts = hosts
         self.member = member
         self.path = f"{ROOT}/{group}/view"
+        self._life = secrets.token_hex(8)
         self._answer_s_max = answer_s_max
         self._client: Any = None
         self._connected = asyncio.Event()
@@ -102,17 +117,16 @@ class Arbiter:
         with suppress(RuntimeError):  # The loop is gone, and with it everybody who waited.
             loop.call_soon_threadsafe(self._connected.set if connected else self._connected.clear)
 
-    async def claim(self, number: int, after: int) -> Claim:
-        """Claims the view `number` for this member, which believes that `after` is current. It is won only
-        if no higher view than `after` was claimed. To claim again what one holds is to win again."""
-        if not 0 <= after < number <= VIEW_NUMBER_MAX:
-            raise ValueError(f"view {number} cannot be claimed after view {after}")
-        return await self._bounded(self._claim(number, after))
+    async def claim(self, claim: Claim) -> Answer:
+        """Claims a view for this member; `is_won` says whether it gets it."""
+        if not 0 <= claim.after < claim.number <= VIEW_NUMBER_MAX:
+            raise ValueError(f"view {claim.number} cannot be claimed after view {claim.after}")
+        return await self._bounded(self._claim(claim))
 
-    async def current(self) -> Claim | None:
-        """The view that stands, None before the first; `won` says whether this member holds it."""
+    async def current(self) -> Standing | None:
+        """The view that stands, None before the first."""
         stored = await self._bounded(self._persist(self._read_latest))
-        return None if stored is None else Claim(stored.holder == self.member, stored.number, stored.holder)
+        return None if stored is None else stored.standing
 
     async def close(self) -> None:
         """Ends the session; what was claimed stays."""
@@ -121,18 +135,20 @@ class Arbiter:
             await asyncio.to_thread(client.stop)
             await asyncio.to_thread(client.close)
 
-    async def _claim(self, number: int, after: int) -> Claim:
+    async def _claim(self, claim: Claim) -> Answer:
         read = self._read
+        wanted = Standing(claim.number, self.member, claim.heirs, self._life)
         while True:
             stored = await self._persist(read)
-            if stored is not None and (stored.number, stored.holder) == (number, self.member):
-                return Claim(True, number, self.member)
+            standing = None if stored is None else stored.standing
+            if standing == wanted:
+                return Answer(True, wanted)
             # An old reading is no harm here: the stored number only grows.
-            if stored is not None and (stored.number >= number or stored.number > after):
-                return Claim(False, stored.number, stored.holder)
+            if standing is not None and not is_won(standing, claim, self.member, self._life):
+                return Answer(False, standing)
             with suppress(BadVersionError, NodeExistsError, *TRY_AGAIN):
-                await self._write(number, stored)
-                return Claim(True, number, self.member)
+                await self._write(wanted, stored)
+                return Answer(True, wanted)
             # Another was faster, or the answer was lost.
             read = self._read_latest
 
@@ -156,16 +172,16 @@ class Arbiter:
             data, stat = await self._answer(self._client.get_async(self.path))
         except NoNodeError:
             return None
-        number, slash, holder = data.decode(errors="replace").partition("/")
-        if not (number.isascii() and number.isdigit() and slash and holder):
+        standing = parse_standing(data.decode(errors="replace"))
+        if standing is None:
             raise Unavailable(
                 f"ZooKeeper's node {self.path} holds {data[:80]!r} where Holdfast keeps the view as "
-                "number/member: something else wrote there. Stop it, and remove the node."
+                "number/member/heirs/life: something else wrote there. Stop it, and remove the node."
             )
-        return Stored(int(number), holder, stat.version)
+        return Stored(standing, stat.version)
 
-    async def _write(self, number: int, stored: Stored | None) -> None:
-        data = f"{number}/{self.member}".encode()
+    async def _write(self, standing: Standing, stored: Stored | None) -> None:
+        data = format_standing(standing).encode()
         if stored is None:
             await self._answer(self._client.create_async(self.path, data, makepath=True))
         else:

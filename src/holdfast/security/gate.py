@@ -292,7 +292,7 @@ class Gate(Access):
             if session is not None:
                 self.broker.subscribing.recheck(session)
         if len(client_ids) > SWEPT_AT_ONCE:
-            self.broker.timers.at(now_ns, self._sweep, client_ids[SWEPT_AT_ONCE:])
+            self.broker.timers.at(now_ns + 1, self._sweep, client_ids[SWEPT_AT_ONCE:])  # in another turn
 
 
 def _meter(meters: dict[str, Meter], name: str, rates: Rates) -> Meter | None:

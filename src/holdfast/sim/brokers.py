@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
-from holdfast.sim.ledger import ViewSeen
+from holdfast.sim.ledger import Promotion, ViewSeen
 from holdfast.sim.network import Address, End
 from holdfast.sim.options import PEER_PORT
 from holdfast.sim.setting import Setting
-from holdfast.sim.world import ACCEPTED, DATA, FAILED, LOST, OPENED, Host, Process
+from holdfast.sim.state import state_of
+from holdfast.sim.world import ACCEPTED, CALL, DATA, FAILED, LOST, OPENED, Host, Outputs, Process
 
 if TYPE_CHECKING:
+    from holdfast.contract.model import ContractBook
     from holdfast.replication.member import Member
     from holdfast.sim.options import Options
 
@@ -30,11 +33,17 @@ class MemberProcess(Process):
     """Runs one member. `peers` says where each member takes clients, and where peers."""
 
     __slots__ = ("_dials", "_due_ns", "_ends", "_group_work", "_held", "_job_ns", "_network", "_peer",
-                 "_view", "ledger", "life", "member", "peers")  # fmt: skip
+                 "_view", "arbiter", "book", "events", "ledger", "life", "member", "peers")  # fmt: skip
 
-    def __init__(self, setting: Setting, host: Host, peers: Peers, make: MakeMember, life: int) -> None:
+    def __init__(
+        self, setting: Setting, host: Host, peers: Peers, make: MakeMember, life: int, book: ContractBook
+    ) -> None:
+        """`make` makes the member, which reads its contracts from `book`."""
         super().__init__(setting.world, host, host.name, setting.options.cost_ns)
         self.life = life
+        self.book = book
+        self.arbiter = setting.arbiter
+        self.events: list[str] = []  # what the member said of itself in this step
         self.ledger = setting.ledger
         self.peers = peers
         self._peer = peers[host.name][1]
@@ -54,6 +63,12 @@ class MemberProcess(Process):
         """What the member says about itself."""
         if event == "mistake":
             self.ledger.mistakes.append((self.world.now_ns, self.name, f"{details}"))
+        elif event == "serving":
+            self._dials = True
+            self.ledger.promotions.append(
+                Promotion(self.world.now_ns, self.name, state_of(self.member.broker))
+            )
+        self.events.append(event)
         self.world.tell(self.name, event, details)
 
     @property
@@ -64,12 +79,26 @@ class MemberProcess(Process):
         """Whether every other living member could take over from this primary, if it is not alone by plan,
         and it knows which are dead: copies go to the first that it believes in."""
         others = {each.name for each in living if each is not self}
-        return others == set(self.member.view.heirs) and (bool(others) or len(self.peers) == 1)
+        return others == set(self.member.serving.protected_by) and (bool(others) or len(self.peers) == 1)
+
+    def is_covered(self, living: list[MemberProcess]) -> bool:
+        """Whether everybody whom this primary believes to be an heir is one and knows it, and the first has
+        the copies."""
+        heirs, serving = self.member.view.heirs, self.member.serving
+        ready = {each.name for each in living if each.member.role is Role.BACKUP and not each.paused}
+        backup = self.member.core.board.backup
+        copied = isinstance(backup, Peer) and (backup.state.name,) == heirs[:1] and not serving._giving
+        return copied and set(heirs) <= ready and not serving.contest.holding
 
     # A step
 
     def feed(self, kind: int, end: End | None, data: Any) -> None:
         member, now_ns = self.member, self.world.now_ns
+        if kind == CALL:
+            number, won, standing, why = data
+            self._dials = True
+            member.claimed(number, won, now_ns, standing=standing, why=why)
+            return
         if kind == FAILED:
             self._dials = True
             member.undialable(data, now_ns)
@@ -101,34 +130,45 @@ class MemberProcess(Process):
         wire = end.handle
         if wire not in self._ends:
             return
-        if end.unread or not wire.wants_bytes():
+        if end.unread or not wire.wants_bytes() or (self._full() and end.address[1] != PEER_PORT):
             if not end.unread:
                 self._held.append(end)
             end.unread.append(data)
         else:
             wire.feed(data, self.world.now_ns, self.wall_ns)
 
+    def _full(self) -> bool:
+        """Many subscriptions changed since the last turn: clients are not read before the next."""
+        return self.member.broker.core.ask_left <= 0
+
     def _read_held(self) -> None:
         """What waited while a wire was not to be read, as far as it may be read now."""
         ends, self._held = self._held, []
         for end in ends:
-            while end.unread and end.handle.wants_bytes():
+            while end.unread and end.handle.wants_bytes() and not self._full():
                 end.handle.feed(end.unread.pop(0), self.world.now_ns, self.wall_ns)
             if end.unread:
                 self._held.append(end)
 
+    def reload(self, book: ContractBook) -> None:
+        """Other contracts, as by SIGHUP."""
+        self.book = book
+        self.member.reload(book)
+        self._dials = True
+        self.wake()
+
     def turn(self) -> bool:
+        if self.events:
+            self.events.clear()
         if self._held:
             self._read_held()
         core, job_ns = self.member.broker.core, self._job_ns
-        if not job_ns:
-            return self.member.turn(self.world.now_ns, self.wall_ns)
         before = core.jobs_waiting
         more = self.member.turn(self.world.now_ns, self.wall_ns)
         self.worked_ns = job_ns * (before - core.jobs_waiting)
-        return more
+        return more or any(end.handle.wants_bytes() for end in self._held)
 
-    def outputs(self) -> list[tuple[End, bytes, bool]]:
+    def outputs(self) -> Outputs:
         written = []
         for wire in self.member.broker.core.board.take_ready():
             end = self._ends.get(wire)
@@ -148,6 +188,10 @@ class MemberProcess(Process):
             self._dials, self._group_work = False, True
             for name in member.take_dials():
                 self._network.dial(self, self.peers[name][1], name)
+        if self.arbiter is not None and member.claims:
+            claims, member.claims = member.claims, []
+            for claim in claims:
+                self.arbiter.ask(self, claim)
         if self._group_work or self._due_ns is None:
             self._group_work = False
             self._due_ns = member.next_ns

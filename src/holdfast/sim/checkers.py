@@ -11,6 +11,8 @@ Acknowledged  what was acknowledged to its publisher reaches every subscriber wi
 Failover      after a crash of the primary every publisher has another within x
 Bounded       when all is healed and nobody publishes, everything comes to rest
 No mistake    no member ran into an error that it did not expect
+
+What is promised of sessions, subscriptions and service: state_laws.py.
 """
 
 from __future__ import annotations
@@ -18,110 +20,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
-from holdfast.sim.ledger import ON_THE_WIRE, PAYLOAD, Identity, Ledger, Stream
+from holdfast.sim.evidence import BETWEEN_BROKERS, OF_CLIENTS, Evidence, Violation
+from holdfast.sim.ledger import ON_THE_WIRE, PAYLOAD, Identity, Ledger
 from holdfast.sim.options import Options
+from holdfast.sim.state_laws import STATE_LAWS
 from holdfast.units import MS, format_duration
 
 SHOWN_MAX = 3
-BETWEEN_BROKERS = {"cut pair", "cut one way pair"}
-OF_CLIENTS = {"reset subscriber", "reset publisher", "cut subscriber"}
-
-
-class Violation(NamedTuple):
-    """One breach: which law, in words, and the message and subscriber that it is about if there are any."""
-
-    law: str
-    text: str
-    message: Identity | None = None
-    subscriber: int | None = None
-
-
-class Evidence:
-    """The ledger, sorted for the checkers: what each subscriber was given of each stream, and when."""
-
-    def __init__(self, options: Options, ledger: Ledger) -> None:
-        self.options = options
-        self.ledger = ledger
-        self.given: list[dict[Stream, list[tuple[int, int]]]] = [_by_stream(taken) for taken in ledger.taken]
-        self.faults = [(at_ns, f"{kind} {where.partition(' ')[0]}") for at_ns, kind, where in ledger.faults]
-        self.first_fault_ns = min((at_ns for at_ns, *_ in ledger.faults), default=1 << 62)
-
-    def torn(self) -> bool:
-        """Two living brokers did not hear each other: without an arbiter both may serve for a while."""
-        return any(what in BETWEEN_BROKERS for _, what in self.faults)
-
-    def within_the_model(self) -> bool:
-        """Broker failures, one at a time. A client's connection that breaks is for QoS 1 and 2 to mend."""
-        broken = any(what in OF_CLIENTS for _, what in self.faults)
-        return not self.torn() and (self.options.reliable or not broken)
-
-    def streams(self, plain: bool = False) -> Iterator[tuple[int, Stream, int]]:
-        """Every subscriber with every stream that it subscribed to, and the first number that counts.
-
-        Those where one side is an ordinary MQTT client only if `plain`."""
-        for subscriber, subscribed in enumerate(self.ledger.subscribed):
-            for (publisher, topic), times in self.ledger.created.items():
-                since_ns = subscribed.get(topic)
-                if since_ns is not None and (plain or not self.is_plain(subscriber, publisher)):
-                    yield subscriber, (publisher, topic), bisect_right(times, since_ns)
-
-    def is_plain(self, subscriber: int, publisher: int) -> bool:
-        return self.options.subscribers[subscriber].plain or publisher in self.options.plain_publishers
-
-    def had_by_all(self, message: Identity, by_ns: int) -> bool:
-        """Whether every subscriber of a message was given it by then."""
-        stream = (message.publisher, message.topic)
-        for subscriber, plan in enumerate(self.options.subscribers):
-            if message.topic in plan.topics:
-                given = self.given[subscriber].get(stream, ())
-                if not any(number == message.number and at_ns <= by_ns for number, at_ns in given):
-                    return False
-        return True
-
-    def failures_took(self, stream: Stream, run: list[int], each: int) -> bool:
-        """Whether several failures of a primary explain a run, none of them more than `each` messages of it.
-
-        A failure takes what was made within D before it, or within x after it.
-        """
-        failures = [at_ns for at_ns, what in self.faults if what.endswith(" primary")]
-        left = [each] * len(failures)
-        before_ns = self.options.topics[stream[1]].contract.deadline_ns
-        after_ns = self.options.deployment.failover_ns
-        for number in run:
-            made_ns = self.ledger.created[stream][number]
-            took = (
-                place
-                for place, at_ns in enumerate(failures)
-                if left[place] and -before_ns <= made_ns - at_ns <= after_ns
-            )
-            place = next(took, None)
-            if place is None:
-                return False
-            left[place] -= 1
-        return True
-
-    def missing(self, subscriber: int, stream: Stream, first: int) -> list[int]:
-        given = {number for number, _ in self.given[subscriber].get(stream, ())}
-        last = len(self.ledger.created[stream])
-        if len(given) >= last:
-            return []
-        return [number for number in range(first, last) if number not in given]
-
-
-def _by_stream(taken: list[tuple[int, list[bytes]]]) -> dict[Stream, list[tuple[int, int]]]:
-    found: dict[Stream, list[tuple[int, int]]] = {}
-    unpack = PAYLOAD.unpack
-    for at_ns, payloads in taken:
-        for payload in payloads:
-            _, publisher, topic, number, _ = unpack(payload)
-            stream = (publisher, topic)
-            if stream in found:
-                found[stream].append((number, at_ns))
-            else:
-                found[stream] = [(number, at_ns)]
-    return found
+SETTLED_NS = 500 * MS
 
 
 def judge(options: Options, ledger: Ledger) -> list[Violation]:
@@ -169,6 +76,8 @@ def _runs(numbers: list[int]) -> Iterator[list[int]]:
 
 
 def deadline(evidence: Evidence) -> Iterator[Violation]:
+    if not evidence.options.calm:
+        return
     for subscriber, stream, first in evidence.streams():
         deadline_ns = evidence.options.topics[stream[1]].contract.deadline_ns
         times = evidence.ledger.created[stream]
@@ -259,6 +168,8 @@ def one_primary(evidence: Evidence) -> Iterator[Violation]:
 def failover(evidence: Evidence) -> Iterator[Violation]:
     x_ns = evidence.options.deployment.failover_ns
     redirects = evidence.ledger.redirects
+    if evidence.blackout_ns or evidence.frozen():
+        return
     faults = evidence.faults
     for place, (at_ns, what) in enumerate(faults):
         if what not in ("kill primary", "crash primary"):
@@ -284,7 +195,9 @@ def pruning(evidence: Evidence) -> Iterator[Violation]:
     crashes = [at_ns for at_ns, what in evidence.faults if what in ("kill primary", "crash primary")]
     if not crashes or any(what in BETWEEN_BROKERS | OF_CLIENTS for _, what in evidence.faults):
         return  # an acknowledgement that never came back is not a dispatch
-    told_ns = sum(way.longest_ns for way in options.ways.values()) + options.heartbeat_ns + 40 * MS
+    if evidence.frozen() or any(plan.away for plan in options.subscribers):
+        return  # nor is what waits for a session
+    told_ns = evidence.told_ns() + options.heartbeat_ns + 40 * MS
     for subscriber, wired in enumerate(ledger.wired):
         arrived: dict[bytes, tuple[int, str]] = {}
         for at_ns, member, payload in _on_the_wire(wired):
@@ -292,14 +205,20 @@ def pruning(evidence: Evidence) -> Iterator[Violation]:
                 arrived[payload] = (at_ns, member)
                 continue
             before_ns, before = arrived[payload]
+            arrived[payload] = (at_ns, member)
             crash_ns = max((ns for ns in crashes if ns <= at_ns), default=None)
             if crash_ns is None or before == member or before_ns + told_ns > crash_ns:
                 continue
+            if any(crash_ns - SETTLED_NS < ns < crash_ns for ns in crashes):
+                continue  # ordinary clients may still be on their way from the one before
             _, publisher, topic, number, _ = PAYLOAD.unpack(payload)
             if evidence.is_plain(subscriber, publisher):
                 continue
             if not evidence.had_by_all(Identity(publisher, topic, number), crash_ns - told_ns):
                 continue
+            acknowledged_ns = ledger.acknowledged.get(Identity(publisher, topic, number), at_ns)
+            if options.topics[topic].qos and acknowledged_ns >= crash_ns:
+                continue  # its publisher sends it again
             times = ledger.created[(publisher, topic)]
             kept = options.topics[topic].contract.retention
             if number < bisect_right(times, crash_ns) - max(kept, 1):
@@ -345,4 +264,5 @@ LAWS: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     failover,
     deadline,
     bounded,
+    *STATE_LAWS,
 )

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.endpoint.events import Answered, Connected, Ended, Event, Redirected, Ticket, TurnedAway
 from holdfast.endpoint.outgoing import Outgoing
-from holdfast.sim.ledger import Identity, ViewSeen, payload_of
+from holdfast.sim.ledger import Grant, Identity, ViewSeen, payload_of
 from holdfast.sim.network import Address, End
 from holdfast.sim.plain import PlainClient
 from holdfast.sim.setting import Setting
-from holdfast.sim.world import DATA, FAILED, LOST, OPENED, Host, Process
+from holdfast.sim.world import DATA, FAILED, LOST, OPENED, Host, Outputs, Process
 from holdfast.units import MS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ APART = 0.2  # of the topics do not begin with the others
 class ClientProcess(Process):
     """Moves bytes between one endpoint and its connections, one for each address at most."""
 
-    __slots__ = ("_ends", "_network", "_opened_ns", "ended", "endpoint", "ledger", "view")
+    __slots__ = ("_ends", "_network", "_opened_ns", "ended", "endpoint", "forgotten", "ledger", "view")
 
     def __init__(self, setting: Setting, host: Host, endpoint: AnyEndpoint) -> None:
         super().__init__(setting.world, host, host.name)
@@ -43,6 +43,7 @@ class ClientProcess(Process):
         self.ledger = setting.ledger
         self.view = 0
         self.ended: str | None = None
+        self.forgotten = 0
         self._network = setting.network
         self._ends: dict[Address, End] = {}
         self._opened_ns: dict[Address, int] = {}
@@ -76,7 +77,7 @@ class ClientProcess(Process):
             endpoint.turn(now_ns, self.wall_ns)
         return False
 
-    def outputs(self) -> list[tuple[End, bytes, bool]]:
+    def outputs(self) -> Outputs:
         endpoint, ends = self.endpoint, self._ends
         written = [
             (ends[address], data, False) for address, data in endpoint.take_output() if address in ends
@@ -88,11 +89,20 @@ class ClientProcess(Process):
         return written
 
     def wrap_up(self) -> bool:
-        for address in self.endpoint.take_dials():
+        endpoint = self.endpoint
+        for address in endpoint.take_dials():
             self._network.dial(self, address, address)
-        for event in self.endpoint.take_events():
+        if isinstance(endpoint, PlainClient) and endpoint.admitted:
+            self._note_session(endpoint)
+        for event in endpoint.take_events():
             self.note(event)
         return False
+
+    def _note_session(self, client: PlainClient) -> None:
+        self.ledger.sessions.setdefault(client.client_id, self.world.now_ns)
+        if client.forgotten > self.forgotten:
+            self.forgotten = client.forgotten
+            self.ledger.lost_sessions.append((self.world.now_ns, client.client_id))
 
     def note(self, event: Event) -> None:
         """Something that the endpoint tells its user."""
@@ -115,6 +125,9 @@ class ClientProcess(Process):
         opened = [self._opened_ns[address] for address, end in self._ends.items() if end.peer.open]
         settled = sum(at_ns + WARM_NS <= now_ns for at_ns in opened)
         return settled >= (1 if isinstance(self.endpoint, PlainClient) else len(members))
+
+    def end_at(self, address: Address | None) -> End | None:
+        return None if address is None else self._ends.get(address)
 
     def next_ns(self) -> int | None:
         return self.endpoint.next_ns
@@ -177,8 +190,7 @@ class Publisher(ClientProcess):
             else:
                 batch.append(message)
         endpoint.publish_many(batch, now_ns=now_ns, wall_ns=wall_ns)
-        if not self._planned:
-            self._plan()
+        self.wake()
 
     def note(self, event: Event) -> None:
         message = self._tickets.pop(event.ticket, None) if isinstance(event, Answered) else None
@@ -191,7 +203,7 @@ class Publisher(ClientProcess):
 class Subscriber(ClientProcess):
     """Subscribes, again if it is refused, takes whatever comes, and keeps what came over the wire."""
 
-    __slots__ = ("_ask_ns", "_asked", "_gaps", "_plan_of", "_topics", "index")
+    __slots__ = ("_ask_ns", "_asked", "_depth", "_gaps", "_plan_of", "_topics", "index")
 
     def __init__(self, setting: Setting, host: Host, index: int, endpoint: AnyEndpoint) -> None:
         super().__init__(setting, host, endpoint)
@@ -203,13 +215,29 @@ class Subscriber(ClientProcess):
             endpoint.declare(topic.name, topic.contract)
         self._topics = [topic.name for topic in topics]
         self._ask_ns: int | None = None
+        self._depth = plan.depth
         self._asked = self._ask()
+        for left_ns, back_ns in plan.away:
+            setting.world.at(setting.begin_ns + left_ns, self._leave)
+            setting.world.at(setting.begin_ns + back_ns, self._come_back)
         self._plan()
 
+    def _leave(self) -> None:
+        assert isinstance(self.endpoint, PlainClient)
+        self.endpoint.leave(self.world.now_ns)
+        self.world.tell(self.name, "leaves")
+        self.wake()
+
+    def _come_back(self) -> None:
+        assert isinstance(self.endpoint, PlainClient)
+        self.endpoint.come_back(self.world.now_ns)
+        self.wake()
+
     def _ask(self) -> Ticket:
-        plan = self._plan_of
+        """At its depth first; who is refused is content with the usual one."""
+        depth, self._depth = self._depth, 0
         return self.endpoint.subscribe(
-            self._topics, qos=plan.qos, depth=plan.depth or None, now_ns=self.world.now_ns
+            self._topics, qos=self._plan_of.qos, depth=depth or None, now_ns=self.world.now_ns
         )
 
     def next_ns(self) -> int | None:
@@ -236,6 +264,8 @@ class Subscriber(ClientProcess):
             for place, reason in zip(self._plan_of.topics, event.ticket.reasons, strict=True):
                 if reason < REFUSED:
                     subscribed.setdefault(place, self.world.now_ns)
+                    topic = self._topics[self._plan_of.topics.index(place)]
+                    self.ledger.granted.setdefault((self.name, topic), Grant(self.world.now_ns, ""))
             if len(subscribed) < len(self._topics):
                 self._ask_ns = self.world.now_ns + ASK_AGAIN_NS
             if event.ticket.words is not None:

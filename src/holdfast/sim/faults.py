@@ -5,20 +5,33 @@ restart          what is dead comes back, knowing nothing
 pause            a process stands still, as under SIGSTOP
 cut, cut one way the link between the primary and one backup, or a subscriber
 isolate          the primary hears nobody and nobody hears it
+seclude          the primary hears its clients, but no other member, and no arbiter
+split            the primary and some clients on one side, everybody else on the other
 reset            a connection to the primary is ended by something on the way
+reload           other contracts, at one member after the other
+freeze           a backup stands still, and the primary is killed meanwhile
+blackout         everybody is killed, and comes back one by one, in any order
 
-Law: a second fault waits until the group is protected again, so that there is one failure at a time.
+Laws:
+- a second fault waits until the group is protected again, so that there is one failure at a time
+- one that is aimed waits for its moment, as long as the group would stand it then, but not for ever
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+from zlib import crc32
 
+from msgspec import structs
+
+from holdfast.sim.arbiter import NAME as ARBITER
 from holdfast.sim.brokers import MemberProcess
+from holdfast.sim.moments import describe, moments_of
 from holdfast.sim.network import End
 from holdfast.sim.options import PEER_PORT, Fault
-from holdfast.sim.world import START_NS, Doom, Inputs, Process
+from holdfast.sim.world import Doom, Inputs, Outputs, Process
 from holdfast.units import MS
 
 if TYPE_CHECKING:
@@ -28,24 +41,85 @@ T = TypeVar("T")
 
 AGAIN_NS = 20 * MS
 BURST_NS_MAX = 300 * MS
-PROTECTS = {"kill", "crash", "pause", "cut", "cut one way", "isolate", "reset"}
+AIM_NS_MAX = 500 * MS
+PROTECTS = {
+    "kill",
+    "crash",
+    "pause",
+    "cut",
+    "cut one way",
+    "isolate",
+    "seclude",
+    "split",
+    "reset",
+    "reload",
+    "freeze",
+    "blackout",
+}
 
 
 class Faults:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self._kinds: dict[str, Callable[[Fault], bool]] = {
-            "kill": self._kill,
-            "crash": self._crash,
+            "kill": self._doom,
+            "crash": self._doom,
             "restart": self._restart,
             "pause": self._pause,
             "cut": self._cut,
             "cut one way": self._cut,
             "isolate": self._isolate,
+            "seclude": self._isolate,
+            "split": self._split,
             "reset": self._reset,
+            "reload": self._reload,
+            "freeze": self._freeze,
+            "blackout": self._blackout,
         }
+        self._reloads = 0
+        self._aiming = False
         for fault in stage.options.faults:
-            stage.world.at(START_NS + fault.at_ns, self._play, fault)
+            stage.world.at(stage.begin_ns + fault.at_ns, self._aim if fault.aim else self._play, fault)
+
+    def finish(self) -> None:
+        """What was begun at one member after the other is done at all of them."""
+        for name, process in self.stage.members.items():
+            self._reload_one(name)
+            if not process.alive and any(fault.kind == "blackout" for fault in self.stage.options.faults):
+                self.stage.start_member(name, process.life + 1)
+
+    # Moments
+
+    def _aim(self, fault: Fault) -> None:
+        """Waits for the moment, at the member that is hit or, for all else, at any."""
+        if self._aiming or self.stage.primary() is None:
+            self.stage.world.at(self.stage.world.now_ns + AGAIN_NS, self._aim, fault)
+            return
+        self._aiming = True
+        aim = _Aim(self, fault)
+        self.stage.world.at(self.stage.world.now_ns + AIM_NS_MAX, aim.give_up)
+
+    def stop_aiming(self) -> None:
+        self._aiming = False
+        for each in self.stage.living():
+            each.observer = None
+            if each.doom is not None and each.doom.strikes is not None:
+                each.doom = None
+
+    def may_strike(self) -> bool:
+        """The group would stand it, and nobody else is about to die."""
+        dooms = (each.doom for each in self.stage.living() if each.doom is not None)
+        return self.stage.covered() and all(doom.strikes is not None for doom in dooms)
+
+    def strike(self, fault: Fault, process: MemberProcess, outputs: Outputs) -> bool:
+        """In the step of this member that has just been written, if the group stands it."""
+        if not self.may_strike():
+            return False
+        self.stage.ledger.moments.append(describe(fault.kind, process, outputs))
+        if not self._kinds[fault.kind](fault):
+            self.stage.ledger.moments.pop()
+            return False
+        return True
 
     def _play(self, fault: Fault) -> None:
         world = self.stage.world
@@ -63,10 +137,13 @@ class Faults:
 
     def _note(self, fault: Fault, who: str) -> None:
         world = self.stage.world
+        hit = self.stage.members.get(who.partition(" ")[0])
+        if hit is not None and hit.alive and not fault.aim:
+            self.stage.ledger.moments.append(describe(fault.kind, hit, []))
         self.stage.ledger.faults.append((world.now_ns, fault.kind, f"{fault.where} {who}"))
         world.tell(who, fault.kind, None)
 
-    def _hit(self, fault: Fault) -> MemberProcess | None:
+    def hit(self, fault: Fault) -> MemberProcess | None:
         primary = self.stage.primary()
         if fault.where != "backup" or primary is None:
             return primary
@@ -75,17 +152,13 @@ class Faults:
 
     # Kinds; each says whether it could be done now
 
-    def _doom(self, fault: Fault, ends: Callable[[MemberProcess], None]) -> bool:
-        process = self._hit(fault)
+    def _doom(self, fault: Fault) -> bool:
+        process = self.hit(fault)
         if process is None:
             return False
 
-        def die() -> None:
-            if process.alive:
-                self._note(fault, process.name)
-                ends(process)
-
-        if fault.share == 0.0:
+        die = partial(self.end, fault, process)
+        if fault.share == 0.0 or fault.aim:
             die()
         else:
             process.doom = Doom(
@@ -112,14 +185,15 @@ class Faults:
 
         return ripe
 
-    def _kill(self, fault: Fault) -> bool:
-        return self._doom(fault, self.stage.network.kill)
-
-    def _crash(self, fault: Fault) -> bool:
-        def fall(process: MemberProcess) -> None:
+    def end(self, fault: Fault, process: MemberProcess) -> None:
+        """By SIGKILL, or with its host."""
+        if not process.alive:
+            return
+        self._note(fault, process.name)
+        if fault.kind == "kill":
+            self.stage.network.kill(process)
+        else:
             self.stage.network.crash(process.host, process, self.stage.spared)
-
-        return self._doom(fault, fall)
 
     def _restart(self, fault: Fault) -> bool:
         dead = [each for each in self.stage.members.values() if not each.alive]
@@ -129,7 +203,7 @@ class Faults:
         return bool(dead)
 
     def _pause(self, fault: Fault) -> bool:
-        process: Process | None = self._hit(fault)
+        process: Process | None = self.hit(fault)
         if fault.where == "subscriber":
             chosen = [each for each in self.stage.clients if each.name.startswith(fault.where)]
             process = _pick(chosen, fault.share)
@@ -147,7 +221,8 @@ class Faults:
             others = [each for each in self.stage.clients if each.name.startswith(fault.where)]
         if primary is None or not others:
             return False
-        pair = [primary.host.name, _pick(others, fault.share).host.name]
+        other = ARBITER if fault.where == ARBITER else _pick(others, fault.share).host.name
+        pair = [primary.host.name, other]
         self._note(fault, " and ".join(pair))
         network = self.stage.network
         if fault.kind == "cut" or fault.feeds:
@@ -164,9 +239,26 @@ class Faults:
         self._note(fault, primary.name)
         network, name = self.stage.network, primary.host.name
         for host in self.stage.hosts.values():
-            if host.name != name:
+            client = host.name not in self.stage.names and host.name != ARBITER
+            if host.name != name and (fault.kind == "isolate" or not client):
                 network.cut(host.name, name)
                 network.cut(name, host.name)
+        self.stage.world.at(self.stage.world.now_ns + fault.for_ns, network.heal)
+        return True
+
+    def _split(self, fault: Fault) -> bool:
+        primary = self.stage.primary()
+        if primary is None:
+            return False
+        self._note(fault, primary.name)
+        apart = {*self.stage.names, ARBITER} - {primary.name}
+        apart |= {name for name in self.stage.hosts if hash_of(fault.share, name) % 2} - {primary.name}
+        network = self.stage.network
+        for here in self.stage.hosts:
+            for there in apart:
+                if here not in apart:
+                    network.cut(here, there)
+                    network.cut(there, here)
         self.stage.world.at(self.stage.world.now_ns + fault.for_ns, network.heal)
         return True
 
@@ -182,6 +274,64 @@ class Faults:
         end.reset_both()
         return True
 
+    def _reload(self, fault: Fault) -> bool:
+        """The first at once, each of the others so much later."""
+        names = list(self.stage.names)
+        first = int(fault.share * len(names)) % len(names)
+        self._reloads += 1
+        self._note(fault, names[first])
+        world = self.stage.world
+        for place, name in enumerate(names[first:] + names[:first]):
+            world.at(world.now_ns + place * fault.for_ns, self._reload_one, name)
+        return True
+
+    def _reload_one(self, name: str) -> None:
+        if self._reloads and self.stage.books[name] is self.stage.options_book:
+            self.stage.books[name] = self.stage.options.reloaded(self._reloads)
+            self.stage.world.tell(name, "reloads")
+            process = self.stage.members.get(name)
+            if process is not None and process.alive:
+                process.reload(self.stage.books[name])
+
+    def _freeze(self, fault: Fault) -> bool:
+        """The primary dies within the sleep; if that is long, it had given up its heir by then."""
+        primary = self.stage.primary()
+        backups = [each for each in self.stage.living() if each is not primary]
+        if primary is None or not backups:
+            return False
+        backup, world, options = _pick(backups, fault.share), self.stage.world, self.stage.options
+        self._note(fault, backup.name)
+        backup.pause()
+        world.at(world.now_ns + fault.for_ns, backup.resume)
+        dies_ns = int(fault.share * fault.for_ns)
+        if dies_ns + 2 * options.heartbeat_ns > options.silence_ns // 2:
+            self.stage.ledger.faults.append((world.now_ns, "give up", f"backup {backup.name}"))
+        world.at(world.now_ns + dies_ns, self._kill_now, primary)
+        return True
+
+    def _kill_now(self, process: MemberProcess) -> None:
+        if process.alive:
+            kill = Fault(kind="kill", where="primary" if process.leads else "backup", at_ns=0)
+            self._note(kill, process.name)
+            self.stage.network.kill(process)
+
+    def _blackout(self, fault: Fault) -> bool:
+        world = self.stage.world
+        names = sorted(self.stage.members, key=lambda name: hash_of(fault.share, name))
+        back_ns = world.now_ns + int(fault.share * 100) * MS
+        for place, name in enumerate(names):
+            process = self.stage.members[name]
+            if process.alive:
+                self._note(fault, name)
+                self.stage.network.kill(process)
+            world.at(back_ns + place * fault.for_ns, self._start_again, name)
+        return True
+
+    def _start_again(self, name: str) -> None:
+        process = self.stage.members[name]
+        if not process.alive:
+            self.stage.start_member(name, process.life + 1)
+
     def _is_of(self, end: End, where: str) -> bool:
         if where == "pair":
             return end.address[1] == PEER_PORT
@@ -190,3 +340,76 @@ class Faults:
 
 def _pick(some: Sequence[T], share: float) -> T:
     return some[min(int(share * len(some)), len(some) - 1)]
+
+
+def hash_of(share: float, name: str) -> int:
+    """An order of names that the seed decides."""
+    return crc32(f"{share} {name}".encode())
+
+
+class _Aim:
+    """Waits for the nth time that a moment comes."""
+
+    def __init__(self, faults: Faults, fault: Fault) -> None:
+        self.faults = faults
+        self.fault = fault
+        self._left = fault.nth
+        self._over = False
+        self._watch()
+
+    def _watch(self) -> None:
+        """Whoever comes to life meanwhile is watched from its first look on."""
+        if self._over:
+            return
+        stage = self.faults.stage
+        for process in stage.living():
+            if process.observer is None:
+                process.observer = partial(self._see, process)
+        if self.fault.kind in ("kill", "crash") and 0.0 < self.fault.share < 1.0:
+            self._doom()
+        stage.world.at(stage.world.now_ns + AGAIN_NS, self._watch)
+
+    def _doom(self) -> None:
+        """Who is to die does so in the middle of the writes of that step."""
+        process = self.faults.hit(self.fault)
+        if process is None or process.doom is not None:
+            return
+        process.observer = None
+        process.doom = Doom(
+            self.faults.stage.world.now_ns,
+            feeds=False,
+            share=self.fault.share,
+            on_death=partial(self._died, process),
+            ripe=lambda inputs: False,
+            strikes=partial(self._strikes, process),
+        )
+
+    def _strikes(self, process: MemberProcess, outputs: Outputs) -> bool:
+        if not self._comes(process, outputs) or not self.faults.may_strike():
+            return False
+        self.faults.stage.ledger.moments.append(describe(self.fault.kind, process, outputs))
+        return True
+
+    def _died(self, process: MemberProcess) -> None:
+        self._end()
+        self.faults.end(self.fault, process)
+
+    def _comes(self, process: MemberProcess, outputs: Outputs) -> bool:
+        """Whether the moment is here, the nth time."""
+        if self._over or self.fault.aim not in moments_of(process, outputs):
+            return False
+        self._left -= 1
+        return self._left <= 0 and self.faults.stage.world.now_ns < self.faults.stage.stop_ns
+
+    def _see(self, process: MemberProcess, outputs: Outputs) -> None:
+        if self._comes(process, outputs) and self.faults.strike(self.fault, process, outputs):
+            self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        self.faults.stop_aiming()
+
+    def give_up(self) -> None:
+        if not self._over:
+            self._end()
+            self.faults._play(structs.replace(self.fault, aim=""))

@@ -41,11 +41,68 @@ class ViewSeen(NamedTuple):
     primary: str
 
 
-class Ledger:
-    """`created[stream][number]` is when; `taken` is what each subscriber's user got, `wired` what came."""
+class State(NamedTuple):
+    """What a broker knows of its clients: sessions, subscriptions and retained messages, by name."""
 
-    __slots__ = ("acknowledged", "created", "faults", "gaps", "member_views", "mistakes", "redirects",
-                 "refusals", "rest", "start_ns", "subscribed", "taken", "views", "wired")  # fmt: skip
+    sessions: frozenset[str]
+    subscriptions: frozenset[tuple[str, str]]
+    retained: dict[str, bytes]
+
+
+class Promotion(NamedTuple):
+    """A member serves from now on, with this state."""
+
+    at_ns: int
+    who: str
+    state: State
+
+
+class Grant(NamedTuple):
+    """A SUBACK that came from that member."""
+
+    at_ns: int
+    member: str
+
+
+class Kept(NamedTuple):
+    """A retained message: when it was published, and when that was acknowledged."""
+
+    topic: str
+    payload: bytes
+    sent_ns: int
+    acknowledged_ns: int | None
+
+
+class Seen(NamedTuple):
+    """What an ordinary client got when it came back at the end: through which of its subscriptions, and the
+    retained messages of the topics it asked for."""
+
+    through: set[str]
+    retained: dict[str, bytes]
+
+
+class Instant:
+    """A subscription and, just behind it at the same broker, a message for it."""
+
+    __slots__ = ("acknowledged_ns", "granted", "received")
+
+    def __init__(self) -> None:
+        self.granted = False  # over the connection that the request went over
+        self.acknowledged_ns: int | None = None
+        self.received = 0
+
+
+class Ledger:
+    """`created[stream][number]` is when; `taken` is what each subscriber's user got, `wired` what came.
+
+    Of clients: `granted` by (client, filter), `retained` by topic, `sessions` by client when a CONNACK first
+    said so, `lost_sessions` that a later CONNACK did not know; `seen` is what a client found at the end."""
+
+    __slots__ = (
+        "acknowledged", "created", "faults", "gaps", "granted", "instants", "lost_sessions", "member_views",
+        "mistakes", "moments", "promotions", "redirects", "refusals", "rest", "retained", "seen", "sessions",
+        "start_ns", "states", "subscribed", "taken", "unserved", "views", "wired",
+    )  # fmt: skip
 
     def __init__(self, subscribers: int) -> None:
         self.start_ns = START_NS
@@ -62,6 +119,16 @@ class Ledger:
         self.mistakes: list[tuple[int, str, str]] = []
         self.refusals: list[tuple[int, str, str]] = []
         self.rest: list[str] = []
+        self.granted: dict[tuple[str, str], Grant] = {}
+        self.retained: dict[str, list[Kept]] = {}
+        self.sessions: dict[str, int] = {}
+        self.lost_sessions: list[tuple[int, str]] = []
+        self.promotions: list[Promotion] = []
+        self.states: dict[str, State] = {}  # of the primary and its heirs at the end, the primary first
+        self.seen: Seen | None = None
+        self.instants: list[Instant] = []
+        self.unserved: list[tuple[int, int]] = []
+        self.moments: list[str] = []
 
     def messages(self) -> int:
         return sum(len(times) for times in self.created.values())

@@ -18,7 +18,7 @@ from holdfast.contract.model import Contract
 from holdfast.endpoint import endpoint
 from holdfast.endpoint.endpoint import Endpoint
 from holdfast.endpoint.group import Group
-from holdfast.replication import member, peers, serving
+from holdfast.replication import candidacy, contest, member, peers
 from holdfast.replication.buffer import BackupBuffer
 from holdfast.replication.member import Member
 from holdfast.replication.peer import Peer
@@ -84,7 +84,7 @@ def _gives_twice(streams_max: Any) -> object:
     return 1
 
 
-@mutant("client-keeps-one-less", 38, "a ring of N keeps N - 1", Endpoint, "declare", *LOSSES)
+@mutant("client-keeps-one-less", 4, "a ring of N keeps N - 1", Endpoint, "declare", *LOSSES)
 def _keeps_one_less(declare: Any) -> object:
     def less(self: Endpoint, topic_filter: str, contract: Contract) -> None:
         kept = max(0, contract.retention - 1)
@@ -110,7 +110,7 @@ def _stays(served: Any) -> object:
 # The primary
 
 
-@mutant("never-replicates", 41, "an heir gets no copies", Serving, "_add", *LOSSES)
+@mutant("never-replicates", 4, "an heir gets no copies", Serving, "_add", *LOSSES)
 def _never_replicates(add: Any) -> object:
     def without(self: Serving, name: str, now_ns: int, **more: bool) -> None:
         add(self, name, now_ns, **more)
@@ -119,12 +119,13 @@ def _never_replicates(add: Any) -> object:
     return without
 
 
-@mutant("acknowledges-early", 41, "PUBACK at once; what waits to be copied is not", Member, "turn", *LOSSES)
+@mutant("acknowledges-early", 4, "PUBACK at once; what waits to be copied is not", Member, "turn", *LOSSES)
 def _acknowledges_early(turn: Any) -> object:
     def hasty(self: Member, now_ns: int, wall_ns: int) -> bool:
         more: bool = turn(self, now_ns, wall_ns)
         backup = self.broker.core.board.backup
         if self.role is Role.PRIMARY and backup is not None:
+            self.broker.core.set_backup(None)
             self.broker.core.set_backup(backup)
         return more
 
@@ -184,13 +185,13 @@ def _skips_recovery(buffer: Any) -> object:
     return _Forgets
 
 
-@mutant("ring-of-one", 28, "only the newest copy of a topic is kept", member, "BackupBuffer", *LOSSES)
+@mutant("ring-of-one", 4, "only the newest copy of a topic is kept", member, "BackupBuffer", *LOSSES)
 def _ring_of_one(buffer: Any) -> object:
     return lambda core, **bounds: buffer(core, **{**bounds, "per_topic_max": 1})
 
 
 @mutant(
-    "deaf-to-silence", 7, "a silent primary is never missed", Peers, "silent", "Failover", "Bounded", *LOSSES
+    "deaf-to-silence", 3, "a silent primary is never missed", Peers, "silent", "Failover", "Bounded", *LOSSES
 )
 def _deaf_to_silence(silent: Any) -> object:
     return lambda self, now_ns: []
@@ -203,7 +204,7 @@ def _deaf_to_silence(silent: Any) -> object:
     "claims-known-number",
     1,
     "a member claims the number of the view before",
-    (member, serving),
+    (candidacy, contest),
     "next_number",
     "One primary",
     "Failover",
@@ -214,7 +215,7 @@ def _claims_known_number(next_number: Any) -> object:
     return lambda above, index: max(1, above)
 
 
-@mutant("follows-lower-views", 7, "a lower view is followed", Member, "told", "One primary", "Bounded")
+@mutant("follows-lower-views", 2, "a lower view is followed", Member, "told", "One primary", "Bounded")
 def _follows_lower_views(told: Any) -> object:
     def gullible(self: Member, peer: Peer, role: Role, view: int, now_ns: int) -> None:
         if role is Role.PRIMARY:

@@ -85,6 +85,18 @@ class End:
                 self.world.tell(self.process.name, "wrote", (self, data))
             self._pass(data)
 
+    def free_ns(self) -> int | None:
+        """From when on something could arrive that is written now, and took no time; None: nothing passes."""
+        return None if not self.open or self.path.cut or self.held else self._arrives_ns
+
+    def send_at(self, data: bytes, due_ns: int) -> None:
+        """Bytes that arrive at that very time."""
+        assert due_ns >= self._arrives_ns
+        self._arrives_ns = due_ns
+        if self.world.tap is not None:
+            self.world.tell(self.process.name, "wrote", (self, data))
+        self.world.at(due_ns, self.peer._arrive, data)
+
     def close(self, after_ns: int = 0) -> None:
         """Everything written so far arrives, then the end does."""
         if self.open:
@@ -183,6 +195,11 @@ class Network:
 
     def listen(self, address: Address, process: Process) -> None:
         self._listeners[address] = (process.host, process)
+
+    def reserve(self, addresses: tuple[Address, ...], host: Host) -> None:
+        """Of somebody who will listen there later."""
+        for address in addresses:
+            self._listeners[address] = (host, None)
 
     def dial(self, process: Process, address: Address, tag: object) -> None:
         """Connects; the process hears OPENED with an end or FAILED, and the tag with it."""

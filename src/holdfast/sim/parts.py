@@ -31,10 +31,11 @@ def make_member(options: Options, process: MemberProcess) -> Member:
         members=members,
         heartbeat_ns=options.heartbeat_ns,
         silence_ns=options.silence_ns,
-        join_wait_ns=500 * MS,
+        join_wait_ns=options.join_wait_ns,
+        zookeeper="arbiter:2181" if options.answer_ns_max else "",
     )
     return Member(
-        options.book,
+        process.book,
         group,
         process.name,
         policy=options.policy,

@@ -12,16 +12,24 @@ from contextlib import AbstractContextManager, nullcontext
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.sim.arbiter import NAME as ARBITER
+from holdfast.sim.arbiter import Arbiter
+from holdfast.sim.bounds import quiet, smaller
 from holdfast.sim.brokers import MakeMember, MemberProcess, Peers
-from holdfast.sim.checkers import Violation, judge
+from holdfast.sim.checkers import judge
 from holdfast.sim.clients import ClientProcess, Publisher, Subscriber
+from holdfast.sim.crowd import Instants, Keeper, Prober, Visitors
+from holdfast.sim.drawing import draw
+from holdfast.sim.evidence import Violation
 from holdfast.sim.faults import Faults
 from holdfast.sim.ledger import Ledger
 from holdfast.sim.network import End, Network, Path
-from holdfast.sim.options import MQTT_PORT, PEER_PORT, Options, draw
+from holdfast.sim.options import MQTT_PORT, PEER_PORT, Options
 from holdfast.sim.parts import make_endpoint, make_member
 from holdfast.sim.plain import PlainClient
+from holdfast.sim.service import ServiceWatch
 from holdfast.sim.setting import Setting
+from holdfast.sim.state import state_of
 from holdfast.sim.world import START_NS, Host, Restless, Tap, World
 from holdfast.units import MS, S
 
@@ -30,7 +38,10 @@ if TYPE_CHECKING:
 
 CLIENTS_AFTER_NS = 100 * MS
 PUBLISH_AFTER_NS = 300 * MS
+LOOK_AFTER_NS = 500 * MS
 DRAIN_NS = 1 * S
+SLOW_AGAIN_NS = 20 * MS
+OTHERS = ("crowd", "visitors", "instant-a", "instant-b", ARBITER)
 
 
 class Outcome(NamedTuple):
@@ -40,6 +51,7 @@ class Outcome(NamedTuple):
     messages: int
     faults: int
     steps: int
+    moments: tuple[str, ...]
     violations: list[Violation]
 
 
@@ -51,29 +63,57 @@ class Stage:
         self.world = World(Random(options.seed ^ 0xD1CE), tap)
         self.network = Network(self.world, self._path)
         self.ledger = Ledger(len(options.subscribers))
-        self.stop_ns = START_NS + PUBLISH_AFTER_NS + options.publish_ns
-        self.setting = Setting(options, self.world, self.network, self.ledger, self.stop_ns)
+        self.begin_ns = START_NS + options.opens_ns
+        self.stop_ns = self.begin_ns + PUBLISH_AFTER_NS + options.publish_ns
+        arbiter = Arbiter(self.world, self.network, options.answer_ns_max) if options.answer_ns_max else None
+        self.setting = Setting(
+            options, self.world, self.network, self.ledger, self.begin_ns, self.stop_ns, arbiter
+        )
         self.names = [f"m{index}" for index in range(options.members)]
         self.addresses: Peers = {name: ((name, MQTT_PORT), (name, PEER_PORT)) for name in self.names}
         clients = [f"publisher-{index}" for index in range(options.publishers)]
         clients += [f"subscriber-{index}" for index in range(len(options.subscribers))]
         everybody = zip((*self.names, *clients), options.skews_ns, strict=True)
         self.hosts = {name: Host(name, skew_ns) for name, skew_ns in everybody}
+        self.hosts |= {name: Host(name) for name in OTHERS}
+        self.options_book = options.book
+        self.books = dict.fromkeys(self.names, self.options_book)
+        self.looking: list[Keeper | Visitors] = []
         self.members: dict[str, MemberProcess] = {}
         self.clients: list[ClientProcess] = []
         self._rng = Random(options.seed ^ 0x5EED)
         self._make = make
-        for name in self.names:
-            self.start_member(name, 0)
-        self.world.at(START_NS + CLIENTS_AFTER_NS, self._start_clients)
-        Faults(self)
+        for name, start_ns in zip(self.names, options.starts_ns, strict=True):
+            if start_ns == 0:
+                self.start_member(name, 0)
+            else:
+                self.network.reserve(self.addresses[name], self.hosts[name])
+                self.world.at(START_NS + start_ns, self.start_member, name, 0)
+        self.world.at(self.begin_ns + CLIENTS_AFTER_NS, self._start_clients)
+        if options.slows_ns:
+            self.world.at(self.begin_ns + options.slows_ns, self._slow_down)
+        self.watch = ServiceWatch(self)
+        self.faults = Faults(self)
+
+    def _slow_down(self) -> None:
+        """The way between the primary and its first heir is longer from now on."""
+        primary = self.primary()
+        if primary is None or not primary.member.view.heirs:
+            self.world.at(self.world.now_ns + SLOW_AGAIN_NS, self._slow_down)
+            return
+        way, heir = self.options.ways["slow"], primary.member.view.heirs[0]
+        for path in (self.network.path(primary.name, heir), self.network.path(heir, primary.name)):
+            path.delay_ns, path.jitter_ns = way.delay_ns, way.jitter_ns
+        self.world.tell(primary.name, "is far from", heir)
 
     # Who is there
 
     def start_member(self, name: str, life: int) -> None:
         host = self.hosts[name]
         host.up = True
-        self.members[name] = MemberProcess(self.setting, host, self.addresses, self._make, life)
+        self.members[name] = MemberProcess(
+            self.setting, host, self.addresses, self._make, life, self.books[name]
+        )
 
     def _start_clients(self) -> None:
         options = self.options
@@ -82,12 +122,42 @@ class Stage:
             rng = Random(self._rng.randrange(1 << 60))
             endpoint = self._endpoint(host.name, index in options.plain_publishers)
             publisher = Publisher(self.setting, host, index, endpoint, rng)
-            publisher.start(START_NS + PUBLISH_AFTER_NS + rng.randrange(options.tick_ns))
+            publisher.start(self.begin_ns + PUBLISH_AFTER_NS + rng.randrange(options.tick_ns))
             self.clients.append(publisher)
         for index, plan in enumerate(options.subscribers):
             host = self.hosts[f"subscriber-{index}"]
             endpoint = self._endpoint(host.name, plan.plain)
             self.clients.append(Subscriber(self.setting, host, index, endpoint))
+        if options.crowd is not None:
+            self._start_crowd()
+        if options.instants:
+            self._start_instants()
+
+    def _start_crowd(self) -> None:
+        assert self.options.crowd is not None
+        rng = Random(f"{self.options.seed} crowd")
+        if self.options.crowd.subscriptions or self.options.crowd.retained:
+            client = self._plain("crowd", rng)
+            self.looking.append(Keeper(self.setting, self.hosts["crowd"], client, rng))
+        if self.options.crowd.visitors:
+            mqtt = [self.addresses[member][0] for member in self.names]
+            self.looking.append(Visitors(self.setting, self.hosts["visitors"], mqtt, rng))
+
+    def _start_instants(self) -> None:
+        rng = Random(f"{self.options.seed} instants")
+        pair = [
+            Prober(self.setting, self.hosts[name], self._plain(name, rng))
+            for name in ("instant-a", "instant-b")
+        ]
+        instants = Instants(self.setting, *pair)
+        for _ in range(self.options.instants):
+            at_ns = self.world.now_ns + rng.randrange(self.options.publish_ns)
+            self.world.at(at_ns, instants.strike)
+        self.probers = pair
+
+    def _plain(self, name: str, rng: Random) -> PlainClient:
+        mqtt = [self.addresses[member][0] for member in self.names]
+        return PlainClient(name, mqtt, Random(rng.randrange(1 << 60)), self.world.now_ns)
 
     def _endpoint(self, name: str, plain: bool) -> AnyEndpoint:
         mqtt = [self.addresses[member][0] for member in self.names]
@@ -100,6 +170,10 @@ class Stage:
             kind = "peer"
         elif client.startswith("publisher"):
             kind = "publish"
+        elif client == ARBITER:
+            kind = ARBITER
+        elif client in OTHERS:
+            kind = "edge"
         else:
             kind = self.options.subscribers[int(client.partition("-")[2])].destination
         way = self.options.ways[kind]
@@ -116,8 +190,22 @@ class Stage:
     def protected(self) -> bool:
         """Whether the group would stand another failure now: heirs are up to date, publishers know them."""
         primary, living = self.primary(), self.living()
-        if primary is None or not primary.protects(living):
-            return False
+        return primary is not None and primary.protects(living) and self._warm(living) and self._whole()
+
+    def covered(self) -> bool:
+        """Whether it would, though some member may still be on its way in."""
+        primary, living = self.primary(), self.living()
+        return primary is not None and primary.is_covered(living) and self._warm(living) and self._whole()
+
+    def _whole(self) -> bool:
+        """Every member runs, and hears every other."""
+        paths = self.network.paths.items()
+        apart = any(
+            path.cut and ways[0] in self.addresses and ways[1] in self.addresses for ways, path in paths
+        )
+        return not apart and not any(each.paused for each in self.living())
+
+    def _warm(self, living: list[MemberProcess]) -> bool:
         now_ns = self.world.now_ns
         publishers = (client for client in self.clients if isinstance(client, Publisher))
         return all(publisher.is_warm(living, now_ns) for publisher in publishers)
@@ -141,11 +229,24 @@ class Stage:
     def _play(self) -> None:
         self.world.run(self.stop_ns)
         self.network.heal()
+        self.faults.finish()
         for process in (*self.members.values(), *self.clients):
             if process.paused:
                 process.resume()
+        self.world.run(self.stop_ns + LOOK_AFTER_NS)
+        for each in self.looking:
+            each.look()
         self.world.run(self.stop_ns + DRAIN_NS)
+        self.watch.finish()
         self._see_rest()
+        self._see_state()
+
+    def _see_state(self) -> None:
+        """What the primary knows of its clients, and what its heirs would know if they took over now."""
+        primary = self.primary()
+        if primary is not None:
+            for name in (primary.name, *primary.member.view.heirs):
+                self.ledger.states[name] = state_of(self.members[name].member.broker)
 
     def _see_rest(self) -> None:
         rest, living = self.ledger.rest, self.living()
@@ -163,7 +264,9 @@ class Stage:
                 rest.append(f"{client.name} gave up: {client.ended}")
         for index, plan in enumerate(self.options.subscribers):
             if len(self.ledger.subscribed[index]) < len(plan.topics):
-                rest.append(f"subscriber {index} never got its subscriptions: {self.ledger.refusals}")
+                rest.append(
+                    f"subscriber {index} never got its subscriptions: {str(self.ledger.refusals)[-300:]}"
+                )
 
     def close(self) -> None:
         for process in self.living():
@@ -181,13 +284,18 @@ def simulate(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with mutation or nullcontext():
+        with mutation or nullcontext(), smaller(options.bounds), quiet(options.system_topics):
             stage = Stage(options, tap, make)
             stage.play()
             stage.close()
         ledger = stage.ledger
         outcome = Outcome(
-            options.seed, ledger.messages(), len(ledger.faults), stage.world.steps, judge(options, ledger)
+            options.seed,
+            ledger.messages(),
+            len(ledger.faults),
+            stage.world.steps,
+            tuple(ledger.moments),
+            judge(options, ledger),
         )
         return outcome, ledger
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.mqtt.codec import decode, split
 from holdfast.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
-from holdfast.sim.checkers import Violation
+from holdfast.sim.evidence import Violation
 from holdfast.sim.ledger import MAGIC, PAYLOAD, Identity, Ledger
 from holdfast.sim.network import End
 from holdfast.sim.options import PEER_PORT, Options

@@ -10,9 +10,9 @@ import os
 import traceback
 from collections.abc import Iterator
 
-from holdfast.sim.checkers import Violation
-from holdfast.sim.mutants import mutation
-from holdfast.sim.options import draw
+from holdfast.sim.drawing import draw
+from holdfast.sim.every_mutant import mutation
+from holdfast.sim.evidence import Violation
 from holdfast.sim.run import Outcome, simulate
 
 CHUNK = 8
@@ -26,7 +26,7 @@ def run_seed(job: tuple[int, str | None]) -> Outcome:
     try:
         return simulate(draw(seed), mutation=mutation(mutant))[0]
     except Exception:
-        return Outcome(seed, 0, 0, 0, [Violation("No mistake", traceback.format_exc())])
+        return Outcome(seed, 0, 0, 0, (), [Violation("No mistake", traceback.format_exc())])
 
 
 def sweep(seeds: range, mutant: str | None = None, workers: int | None = None) -> Iterator[Outcome]:

@@ -26,6 +26,7 @@ DATA, OPENED, FAILED, LOST, ACCEPTED, CALL = range(6)
 
 Tap = Callable[[int, str, str, Any], None]
 Inputs: TypeAlias = "list[tuple[int, End | None, Any]]"
+Outputs: TypeAlias = "list[tuple[End, bytes, bool]]"
 
 
 class Restless(Exception):
@@ -77,9 +78,9 @@ class Host:
 class Doom:
     """The step in which a process dies, and after which share of that step's inputs and writes.
 
-    It is the first step from `at_ns` on of whose inputs `ripe` says so."""
+    It is the first step from `at_ns` on of whose inputs `ripe` says so, or of whose writes `strikes` does."""
 
-    __slots__ = ("at_ns", "feeds", "on_death", "ripe", "share")
+    __slots__ = ("at_ns", "feeds", "on_death", "ripe", "share", "strikes")
 
     def __init__(
         self,
@@ -89,8 +90,10 @@ class Doom:
         share: float,
         on_death: Callable[[], None],
         ripe: Callable[[Inputs], bool] = lambda inputs: True,
+        strikes: Callable[[Outputs], bool] | None = None,
     ) -> None:
         self.at_ns = at_ns
+        self.strikes = strikes
         self.ripe = ripe
         self.feeds = feeds
         self.share = share
@@ -110,6 +113,7 @@ class Process:
         "host",
         "inputs",
         "name",
+        "observer",
         "paused",
         "worked_ns",
         "world",
@@ -124,6 +128,7 @@ class Process:
         self.alive = True
         self.paused = False
         self.doom: Doom | None = None
+        self.observer: Callable[[Outputs], None] | None = None  # sees what each step wrote
         self.inputs: Inputs = []
         self._alarm_ns = 0
         self._busy_ns = 0
@@ -138,7 +143,7 @@ class Process:
         """Bounded work; whether more waits."""
         raise NotImplementedError
 
-    def outputs(self) -> list[tuple[End, bytes, bool]]:
+    def outputs(self) -> Outputs:
         """What to write where, in order, and whether that end is closed after it."""
         raise NotImplementedError
 
@@ -157,6 +162,10 @@ class Process:
 
     def hear(self, kind: int, end: End | None, data: Any = None) -> None:
         self.inputs.append((kind, end, data))
+        self.wake()
+
+    def wake(self) -> None:
+        """A step as soon as it may run."""
         if not self._planned and not self.paused:
             self._plan()
 
@@ -177,18 +186,25 @@ class Process:
         inputs = self.inputs
         if inputs:
             self.inputs = []
-        if self.doom is not None and now_ns >= self.doom.at_ns and self.doom.ripe(inputs):
-            self._last_step(self.doom, inputs)
+        doom = self.doom
+        if doom is not None and now_ns >= doom.at_ns and doom.ripe(inputs):
+            self._last_step(doom, inputs)
             return
         feed = self.feed
         for kind, end, data in inputs:
             feed(kind, end, data)
         more = self.turn()
-        for end, data, closes in self.outputs():
+        outputs = self.outputs()
+        if doom is not None and doom.strikes is not None and doom.strikes(outputs):
+            self._last_writes(doom, outputs)
+            return
+        for end, data, closes in outputs:
             end.send(data)
             if closes:
                 end.close()
         more |= self.wrap_up()
+        if self.observer is not None:
+            self.observer(outputs)
         self._busy_ns = now_ns + self.cost_ns + self.worked_ns
         if more and not self._planned:
             self._plan()
@@ -203,14 +219,18 @@ class Process:
             for kind, end, data in inputs:
                 self.feed(kind, end, data)
             self.turn()
-            outputs = self.outputs()
-            whole, rest = divmod(doom.share * len(outputs), 1)
-            for end, data, closes in outputs[: int(whole)]:
-                end.send(data)
-                if closes:
-                    end.close()
-            for end, data, _ in outputs[int(whole) :][:1]:
-                end.send(data[: int(rest * len(data))])
+            self._last_writes(doom, self.outputs())
+            return
+        doom.on_death()
+
+    def _last_writes(self, doom: Doom, outputs: Outputs) -> None:
+        whole, rest = divmod(doom.share * len(outputs), 1)
+        for end, data, closes in outputs[: int(whole)]:
+            end.send(data)
+            if closes:
+                end.close()
+        for end, data, _ in outputs[int(whole) :][:1]:
+            end.send(data[: int(rest * len(data))])
         doom.on_death()
 
     # Time

@@ -1,0 +1,76 @@
+"""A member that would serve: whether it is the one to do so, and what the arbiter says to that.
+
+Laws:
+- nobody serves who hears, or lately heard, of a primary, or of a member that knows more
+- a member that starts waits `join_wait` for the others, unless all of them are there
+- with an arbiter nobody serves in a view that it was not given
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.replication.peers import PeerState, Sighting
+from holdfast.replication.roles import Happening, Role
+from holdfast.replication.views import Claim, Standing, next_number
+
+if TYPE_CHECKING:
+    from holdfast.replication.member import Member
+
+
+class Candidacy:
+    def __init__(self, member: Member) -> None:
+        self.member = member
+
+    def is_first(self, now_ns: int) -> bool:
+        """Nobody who lives is better suited to serve: more state, or earlier in the order."""
+        member = self.member
+        since_ns = member.joining_since_ns
+        others: list[PeerState | Sighting] = [
+            peer.state
+            for peer in member.peers.greeted()
+            if max(peer.state.heard_us_ns, peer.opened_ns) >= since_ns  # older words may have been held up
+        ]
+        others += member.peers.sighted_since(now_ns - member.group.join_wait_ns)
+        if any(other.role in (Role.PRIMARY, Role.CLAIMING) for other in others):
+            return False
+        waited = now_ns - since_ns >= member.group.join_wait_ns
+        if len(others) + 1 < len(member.group.members) and not waited:
+            return False
+        mine = (member.log.epoch, member.log.number, -member.index)
+        return all(mine > (other.epoch, other.number, -other.index) for other in others)
+
+    @property
+    def next_ns(self) -> int | None:
+        """When waiting ends: for those who did not answer, and for those who were seen and did not come."""
+        member = self.member
+        waits = [member.joining_since_ns, *(each.at_ns + 1 for each in member.peers.sightings.values())]
+        dues = (since_ns + member.group.join_wait_ns for since_ns in waits)
+        return min((due_ns for due_ns in dues if due_ns > member.turned_ns), default=None)
+
+    def claim(self, now_ns: int) -> None:
+        """Asks for the next view. Without an arbiter it is won at once: the number is nobody else's."""
+        member = self.member
+        number = next_number(max(member.view_max, member.used_max), member.index)
+        if not member.group.zookeeper:
+            self.answered(number, True, None, "", now_ns)
+            return
+        # None of those who are here is better suited: they need not be waited for.
+        present = tuple(peer.state.name for peer in member.peers.greeted())
+        member.claims.append(Claim(number, member.entitled, (), present, member.entitled_by))
+
+    def answered(
+        self, number: int, won: bool | None, standing: Standing | None, why: str, now_ns: int
+    ) -> None:
+        member = self.member
+        known = member.view_max
+        if standing is not None:
+            member.view_max = max(known, standing.number)
+        if won and number > known:
+            member.view_max = number
+            member.happen(Happening.CLAIM_WON, now_ns)
+        elif standing is not None and standing.number >= number and standing.number > known:
+            self.claim(now_ns)  # the number was too low, which says nothing of who may serve
+        else:
+            member.event("claim lost", {"view": number, "why": why})
+            member.happen(Happening.CLAIM_LOST, now_ns)

@@ -1,0 +1,331 @@
+"""Who serves, alone or after whom, and what clients are told of it, in made-up time."""
+
+from __future__ import annotations
+
+import pytest
+from tests.replication.pair import MS, Client, Group
+
+from holdfast.mqtt.packets import (
+    Disconnect,
+    Properties,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Will,
+)
+from holdfast.mqtt.reasons import Reason
+from holdfast.replication.roles import Role
+
+AB = frozenset("ab")
+DIALS_NS = 50 * MS  # between two dials of one that nobody answers: all that a lone member wakes for
+
+
+def serving(group: Group) -> list[str]:
+    return [name for name, member in group.members.items() if member.role is Role.PRIMARY]
+
+
+def subacks(client: Client) -> list[Suback]:
+    return [packet for packet in client.take() if isinstance(packet, Suback)]
+
+
+def ask(client: Client, filter: str, depth: int = 0) -> None:
+    user = [("hf-depth", str(depth))] if depth else []
+    client.say(Subscribe(1, [Subscription(filter, 1)], Properties(user=user)))
+
+
+def sleep_as_loops_do(group: Group, ns: int) -> None:
+    """Nobody runs before its time has come, or something came for it."""
+    end_ns = group.now_ns + ns
+    while group.now_ns < end_ns:
+        dues = [member.next_ns for member in group.members.values()]
+        group.now_ns = max(group.now_ns + 1, min([end_ns, *(due for due in dues if due is not None)]))
+        group.run()
+
+
+@pytest.mark.parametrize("silence_ms", [30, 40, 99, 100, 101, 500])
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_member_that_starts_alone_serves_after_join_wait(silence_ms: int, name: str) -> None:
+    group = Group(silence_ns=silence_ms * MS)
+    for each in "ab":
+        group.crash(each)
+    group.start(name)
+    sleep_as_loops_do(group, 1_000 * MS + 2 * DIALS_NS)
+    assert serving(group) == [name]
+
+
+def test_a_backup_that_woke_after_its_primary_died_serves() -> None:
+    group = Group()
+    group.stalled.add("b")
+    group.pass_time(5 * MS)
+    group.crash("a")
+    group.now_ns += 500 * MS
+    group.stalled.clear()
+    sleep_as_loops_do(group, 1_500 * MS)
+    assert serving(group) == ["b"]
+
+
+@pytest.mark.parametrize(("slept_ms", "asks"), [(29, False), (60, True)])
+def test_a_primary_that_stood_still_longer_than_silence_asks_its_heir_first(
+    slept_ms: int, asks: bool
+) -> None:
+    group = Group()
+    group.now_ns += slept_ms * MS
+    group.members["a"].turn(group.now_ns, group.wall_ns)
+    assert (group.members["a"].doubt is not None) == asks
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_a_depth_is_met_by_those_who_would_take_over_next(depth: int) -> None:
+    """The way to the first heir is slow: however quick the others are, it is the one that will serve."""
+    group = Group(4)
+    assert group.primary.view.heirs[0] == "b"
+    client = group.client("c")
+    group.cut.add(AB)
+    ask(client, "safe/1", depth)
+    assert subacks(client) == []
+    group.heal()
+    (answer,) = subacks(client)
+    assert answer.reasons == [1]
+    group.crash("a")
+    group.pass_time(200 * MS)
+    assert group.primary.name == "b"
+    assert "safe/1" in group.primary.broker.clients.sessions["c"].subscriptions
+
+
+def test_the_usual_depth_asks_for_no_more_than_are_left() -> None:
+    """The backup falls silent while a plain SUBSCRIBE waits for it."""
+    group = Group()
+    client, other = group.client("c"), group.client("other")
+    group.cut.add(AB)
+    ask(client, "safe/1")
+    assert subacks(client) == []
+    for _ in range(20):
+        group.pass_time(10 * MS)
+        other.publish("loose/1")  # somebody speaks: this broker is not cut off from everybody
+    (answer,) = subacks(client)
+    assert answer.reasons == [1]
+
+
+def test_a_depth_that_an_heir_about_to_come_will_meet_is_waited_for() -> None:
+    group = Group(3)
+    client = group.client("c")
+    heir = group.primary.view.heirs[0]
+    group.crash(heir)
+    assert group.primary.view.heirs == ()  # the next one is being given the copies
+    ask(client, "safe/1", 2)
+    assert subacks(client) == []
+    group.pass_time(100 * MS)
+    (answer,) = subacks(client)
+    assert answer.reasons == [1]
+
+
+def test_a_depth_that_nobody_can_meet_is_refused_with_what_can_be() -> None:
+    group = Group(3)
+    client = group.client("c")
+    group.crash(group.primary.view.heirs[0])
+    ask(client, "safe/1", 3)
+    (answer,) = subacks(client)
+    assert answer.reasons == [Reason.QUOTA_EXCEEDED]
+    assert "2 members are up to date; ask for 2 at most" in (answer.properties.reason_string or "")
+
+
+def test_an_isolated_primary_of_four_acknowledges_nothing_on_the_word_of_an_heir_it_does_not_hear() -> None:
+    group = Group(4)
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("safe/1", qos=1)
+    group.members["a"].lost(away.connection, group.now_ns)
+    for other in "bcd":
+        group.cut.add(frozenset(("a", other)))
+    for number in range(1, 6):
+        publisher.publish("safe/1", b"x", number, qos=1)
+        group.pass_time(5 * MS)
+    group.pass_time(30 * MS)
+    assert not [each for each in publisher.take() if isinstance(each, Puback)]
+
+
+def test_what_waited_for_an_heir_that_died_waits_for_the_next_one() -> None:
+    group = Group(3)
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("safe/1", qos=1)
+    group.members["a"].lost(away.connection, group.now_ns)
+    first, second = group.primary.view.heirs
+    group.cut.add(frozenset(("a", first)))
+    publisher.publish("safe/1", b"x", 1, qos=1)
+    group.pass_time(5 * MS)
+    assert not [each for each in publisher.take() if isinstance(each, Puback)]
+    group.cut.clear()
+    group.held.clear()
+    group.crash(first)
+    group.pass_time(50 * MS)
+    assert [each.packet_id for each in publisher.take() if isinstance(each, Puback)] == [1]
+    group.crash("a")
+    group.pass_time(200 * MS)
+    assert group.primary.name == second
+    assert [each.payload for each in group.client("away").messages()] == [b"x"]
+
+
+def farewell(client: Client) -> Disconnect:
+    (found,) = [packet for packet in client.take() if isinstance(packet, Disconnect)]
+    return found
+
+
+def test_a_planned_stop_tells_clients_where_to_go() -> None:
+    group = Group()
+    client = group.client("c")
+    group.members["a"].drain(group.now_ns)
+    group.run()
+    told = farewell(client)
+    assert told.reason == Reason.SERVER_MOVED
+    assert told.properties.server_reference == group.config.member("b").mqtt
+    group.pass_time(50 * MS)
+    assert group.members["b"].role is Role.PRIMARY
+
+
+def test_a_planned_stop_without_an_heir_is_the_end() -> None:
+    group = Group()
+    client = group.client("c")
+    group.crash("b")
+    group.pass_time(50 * MS)
+    group.members["a"].drain(group.now_ns)
+    group.run()
+    told = farewell(client)
+    assert told.reason == Reason.SERVER_SHUTTING_DOWN
+    assert told.properties.server_reference is None
+
+
+def test_clients_hear_of_a_view_when_its_heirs_know_it() -> None:
+    group = Group()
+    group.crash("b")
+    group.pass_time(100 * MS)
+    before = group.primary.broker.view.number
+    group.start("b")
+    while group.primary.view.heirs == ():
+        group.turn()
+        group.now_ns += MS // 4
+    assert group.primary.view.number > before
+    assert group.primary.broker.view.number == before
+    assert group.primary.serving.protected_by == ()
+    group.pass_time(50 * MS)
+    assert group.primary.broker.view.number == group.primary.view.number
+    assert group.primary.serving.protected_by == ("b",)
+
+
+def test_a_primary_outgrows_a_view_that_nobody_serves_and_keeps_what_it_has() -> None:
+    """A member comes back that opened a higher view before it died, and that nobody heard of."""
+    group = Group()
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("plain/#", qos=1)
+    group.members["a"].lost(away.connection, group.now_ns)
+    group.crash("a")
+    group.pass_time(100 * MS)
+    publisher = group.client("p")
+    publisher.say(Publish(topic="plain/1", payload=b"x", qos=1, packet_id=7))
+    assert [each.packet_id for each in publisher.take() if isinstance(each, Puback)] == [7]
+    low = group.primary.view.number
+    back = group.start("a")
+    back.view_max = low - low % 4 + 400
+    group.pass_time(200 * MS)
+    assert group.primary.name == "b"
+    assert group.primary.view.number > back.index + low + 390
+    assert group.primary.view.heirs == ("a",)
+    group.client("p")
+    assert [each.payload for each in group.client("away").messages()] == [b"x"]
+
+
+def test_a_link_is_not_closed_before_silence_has_passed() -> None:
+    group = Group(silence_ns=20_000 * MS)
+    group.stalled.add("b")
+    group.pass_time(15_000 * MS, 100 * MS)
+    assert group.primary.view.heirs == ("b",)
+    group.pass_time(10_000 * MS, 100 * MS)
+    assert group.primary.view.heirs == ()
+    assert ("a", "silent") in {(name, event) for name, event, _ in group.events}
+
+
+def test_the_usual_depth_is_waited_for_while_its_heir_is_only_slow() -> None:
+    group = Group(silence_ns=20_000 * MS, depth_wait_ns=100 * MS)
+    client = group.client("c")
+    group.cut.add(AB)
+    ask(client, "safe/1")
+    group.pass_time(1_000 * MS, 10 * MS)
+    assert subacks(client) == []
+    group.heal()
+    (answer,) = subacks(client)
+    assert answer.reasons == [1]
+
+
+def test_a_member_that_asks_anew_while_it_is_given_copies_gets_all_of_them() -> None:
+    """It was silent for a moment, or the primary was, and follows again over the same connection."""
+    group = Group()
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("plain/#", qos=1)
+    group.primary.lost(away.connection, group.now_ns)
+    group.crash("b")
+    for number in range(1, 101):
+        publisher.publish("plain/1", b"%d" % number, qos=1, packet_id=number)
+    group.pass_time(50 * MS)
+    back = group.start("b")
+    while not len(back.buffer):
+        group.now_ns += MS // 4
+        group.turn()
+    back.following.begin(back.peers.link_to("a"))
+    group.pass_time(200 * MS)
+    assert group.primary.view.heirs == ("b",)
+    assert len(back.buffer) == 100
+    group.crash("a")
+    group.pass_time(50 * MS)
+    assert len(group.client("away").messages()) == 100
+
+
+def test_what_waits_for_one_session_goes_to_a_new_heir_in_pieces() -> None:
+    group = Group()
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("plain/#", qos=1)
+    group.primary.lost(away.connection, group.now_ns)
+    group.crash("b")
+    for number in range(1, 61):
+        publisher.publish("plain/1", bytes(100_000), qos=1, packet_id=number)
+        group.run()
+    group.start("b")
+    largest = 0
+    for _ in range(2_000):
+        group.now_ns += MS // 4
+        for name in list(group.members):
+            group.members[name].turn(group.now_ns, group.wall_ns)
+            largest = max([largest, *(peer.output_size for peer in group.members[name].peers.all())])
+        group.turn()
+        if group.primary.view.heirs:
+            break
+    assert largest < 2 * 2**20
+    group.pass_time(50 * MS)
+    assert len(group.members["b"].buffer) == 60
+
+
+def test_a_planned_stop_hands_wills_on() -> None:
+    group = Group()
+    watcher = group.client("watches")
+    watcher.subscribe("will/#", qos=1)
+    will = Will(topic="will/1", payload=b"gone", qos=1)
+    group.client("dies", will=will)
+    group.members["a"].drain(group.now_ns)
+    group.run()
+    group.pass_time(100 * MS)
+    watcher = group.client("watches", "b")
+    group.pass_time(6_000 * MS, 50 * MS)
+    assert [each.payload for each in watcher.messages()] == [b"gone"]
+
+
+def test_the_last_word_about_protection_is_true() -> None:
+    group = Group()
+    said = [event for name, event, _ in group.events if name == "a" and "protected" in event]
+    assert said == ["protected"]
+    group.crash("a")
+    group.pass_time(100 * MS)
+    said = [event for name, event, _ in group.events if name == "b" and "protected" in event]
+    assert said == ["unprotected"]
+    group.start("a")
+    group.pass_time(100 * MS)
+    said = [event for name, event, _ in group.events if name == "b" and "protected" in event]
+    assert said == ["unprotected", "protected"]
