@@ -13,6 +13,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from holdfast.broker.awaiting cimport Awaiting
 from holdfast.broker.message cimport DISPATCHED, OFFERED, Had, Message, Topic
 from holdfast.mqtt.wire cimport Out
 
@@ -61,6 +62,7 @@ cdef class Board:
     cdef int64_t discards_since_ns  # when the oldest of them was added
     cdef public bint stirred        # another broker said something that plain Python is to hear
     cdef uint64_t frames            # COPY and MARK frames sent to this backup
+    cdef Awaiting* sent             # borrowed from the core, or NULL: what waits until it has so many of them
     cdef public uint64_t discarded
     cdef public list done_log       # numbers of journaled messages that every subscriber has; None: no journal
     cdef public list had_log        # for the journal, three numbers each: message, 64 serials, those that are done

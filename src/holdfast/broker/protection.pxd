@@ -5,15 +5,16 @@
 #   message is discarded; both only while the board is `coordinated`
 #   a copy waits for the dispatch a moment, never past its deadline: most dispatches make it superfluous
 #   a message goes to one backup at most once
-#   a QoS 2 message is dispatched when the backup has it, not before, so that a crash never doubles it
+#   a QoS 2 message is dispatched when the backup has it, not before, and sent to a subscriber of QoS 2 when the
+#   backup knows under which identifier, so that a crash never doubles it
 #   what waits for a backup that is gone waits for the next one, or, when there is none, no longer;
 #   what waits for a journal that takes nothing is refused
 #   while acknowledgements are withheld, a publisher hears only of what every subscriber has
 #   marks lag, by `marks_lag` at most while the turns come in time; whatever is copied carries those that there are
 
-from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
+from holdfast.broker.awaiting cimport Awaited, Awaiting
 from holdfast.broker.jobs cimport JobQueue
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport Message
@@ -24,24 +25,6 @@ from holdfast.broker.terms cimport PolicyKind
 cdef enum JobKind:
     REPLICATE = 0   # goes before a dispatch with the same key
     DISPATCH = 1
-
-
-cdef enum:
-    OF_SESSION = 0x80000000
-
-
-cdef struct Awaited:
-    # What happens when somebody else (the backup, the journal) has everything up to a number.
-    uint64_t number
-    Message* message    # owned, or NULL
-    PyObject* who       # owned, or NULL: a link with an acknowledgement that waits, or a session with a PUBREL
-    uint32_t index      # which acknowledgement, or OF_SESSION and the packet identifier
-
-
-cdef struct Awaiting:
-    Awaited* items      # a ring
-    uint32_t cap
-    uint64_t head, tail
 
 
 cdef enum:  # how long a copy waits for the dispatch that makes it superfluous
@@ -84,7 +67,6 @@ cdef class Protection:
     cdef void tell_marks(self, bint all) noexcept
     cdef bint tell_mark(self, Message* m) noexcept
     cdef void forget_dispatched(self, Awaiting* patient) noexcept
-    cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, object who, uint32_t index) noexcept
     cdef void release_from(self, Awaited* awaited, uint16_t flag) noexcept
     cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept
     cdef void taken(self, Session session, uint16_t packet_id) noexcept

@@ -1,11 +1,12 @@
 """Replicate jobs, copies to the backup, and everything that waits until somebody else has a message."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.ref cimport Py_DECREF, Py_XDECREF, Py_XINCREF, PyObject
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 
+from holdfast.broker.awaiting cimport OF_SESSION, Awaited, Awaiting, await_number, awaited_first, awaited_forget
 from holdfast.broker.copies cimport FLIGHT, RECEIVED, RELEASED, RESET, TAKEN, begin_frame, put_copy, put_had
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
@@ -13,7 +14,7 @@ from holdfast.broker.message cimport (
     CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, GIVEN, HELD, JOURNALED, OFFERED, OWED, RETAIN, TRACKED, Message,
     Topic, had_unlink, message_drop, message_hold, message_payload, message_props,
 )
-from holdfast.broker.session cimport AWAITS_PUBCOMP, AWAITS_PUBREC, LANES, PACKET_IDS, Flight, Session
+from holdfast.broker.session cimport AWAITS_FLIGHT, AWAITS_PUBCOMP, LANES, PACKET_IDS, Flight, Session
 from holdfast.broker.terms cimport Terms, schedule_key
 
 cdef int64_t OWED_GRACE_NS = 2_000_000  # how long a publisher waits for its subscribers before a copy is made
@@ -23,33 +24,15 @@ cdef uint32_t MARKED_PER_TURN = 1000    # messages whose marks are told at once,
 cdef int64_t LONGER = 10                # times as long a copy waits when no publisher waits for its answer
 
 
-cdef void forget(Awaiting* awaiting) noexcept:
-    """Everything is going: nobody is told any more."""
-    cdef Awaited* item
-    while awaiting.head != awaiting.tail:
-        item = &awaiting.items[awaiting.head & (awaiting.cap - 1)]
-        awaiting.head += 1
-        if item.message != NULL:
-            message_drop(item.message)
-        Py_XDECREF(item.who)
-    free(awaiting.items)
-    awaiting.items = NULL
-    awaiting.cap = 0
-
-
-cdef inline Awaited* first_of(Awaiting* awaiting) noexcept nogil:
-    return &awaiting.items[awaiting.head & (awaiting.cap - 1)]
-
-
 cdef class Protection:
     def __dealloc__(self) -> None:
         cdef int wait
         jobs_clear(&self.jobs)
         jobs_clear(&self.later)
         for wait in range(WAITS):
-            forget(&self.patient[wait])
-        forget(&self.sent)
-        forget(&self.written)
+            awaited_forget(&self.patient[wait])
+        awaited_forget(&self.sent)
+        awaited_forget(&self.written)
 
     @property
     def jobs_waiting(self) -> int:
@@ -129,7 +112,7 @@ cdef class Protection:
                         self.plan(item.message, REPLICATE, item.message.major)
                 message_drop(item.message)
             if item.who != NULL:
-                self.wait(&self.sent, self.board.frames, NULL, <object>item.who, item.index)
+                await_number(&self.sent, self.board.frames, NULL, <object>item.who, item.index)
                 Py_DECREF(<object>item.who)
         free(before.items)
 
@@ -146,8 +129,8 @@ cdef class Protection:
         jobs_clear(&self.jobs)
         jobs_clear(&self.later)
         for wait in range(WAITS):
-            forget(&self.patient[wait])
-        forget(&self.sent)
+            awaited_forget(&self.patient[wait])
+        awaited_forget(&self.sent)
 
     def backup_has(self, uint64_t frames) -> None:
         """The backup confirmed so many frames."""
@@ -167,7 +150,7 @@ cdef class Protection:
         cdef Link source
         self.journal_refuses = True
         while self.written.head != self.written.tail:
-            m = first_of(&self.written).message
+            m = awaited_first(&self.written).message
             self.written.head += 1
             m.flags &= ~DURABLE
             if m.flags & OWED:
@@ -192,7 +175,7 @@ cdef class Protection:
         for wait in range(WAITS):
             self.forget_dispatched(&self.patient[wait])
             if self.patient[wait].head != self.patient[wait].tail:
-                soonest = min(soonest, first_of(&self.patient[wait]).number)
+                soonest = min(soonest, awaited_first(&self.patient[wait]).number)
         if self.board.marks_wait():
             soonest = min(soonest, <uint64_t>self.board.marks_ns)
         return None if soonest == NEVER else soonest
@@ -236,7 +219,7 @@ cdef class Protection:
         cdef Flight* flight
         while at != session.tail:
             flight = &session.flights[at & (session.flights_cap - 1)]
-            if flight.stage >= AWAITS_PUBREC:
+            if flight.stage >= AWAITS_FLIGHT:
                 self.board.note(FLIGHT, session.serial, at % PACKET_IDS + 1, 0 if flight.message == NULL else flight.message.minor)
             if flight.stage >= AWAITS_PUBCOMP:
                 self.board.note(TAKEN, session.serial, at % PACKET_IDS + 1, 0)
@@ -251,7 +234,7 @@ cdef class Protection:
         self.handing = True
         for i in range(self.jobs.len):
             m = self.jobs.jobs[i].message
-            if self.jobs.jobs[i].tag == DISPATCH and m.flags & (OWED | FINITE):
+            if self.jobs.jobs[i].tag == DISPATCH and (m.qos or m.flags & FINITE):
                 m.flags |= TRACKED
                 self.copy(m)
         self.handing = False
@@ -290,9 +273,9 @@ cdef class Protection:
         cdef bint too_late = topic.replicate_ns > 0 and due_ns < now_ns
         if now_ns < topic.patient_ns or (not owed and (too_late or long_ns + COPY_MARGIN_NS < due_ns)):
             topic.patient_ns = long_ns
-            return self.wait(&self.patient[LONG], long_ns, m, None, 0)
+            return await_number(&self.patient[LONG], long_ns, m, None, 0)
         if now_ns + self.patience_ns + COPY_MARGIN_NS < due_ns:
-            return self.wait(&self.patient[BRIEFLY], now_ns + self.patience_ns, m, None, 0)
+            return await_number(&self.patient[BRIEFLY], now_ns + self.patience_ns, m, None, 0)
         return 0
 
     cdef void replicate(self, Message* m) noexcept:
@@ -318,7 +301,7 @@ cdef class Protection:
         if m.copied_to == self.board.backup_number:
             return 1
         if self.backup_gone:
-            return not m.flags & (OWED | HELD) or self.wait(&self.sent, NEVER, m, None, 0)
+            return not m.flags & (OWED | HELD) or await_number(&self.sent, NEVER, m, None, 0)
         if (self.board.backup.out.len + m.size > self.backup_bytes_max and not self.handing) or not put_copy(
                 self.board.backup, m, self.board.wall_ns - self.board.now_ns):
             self.backup_lags = True
@@ -330,7 +313,7 @@ cdef class Protection:
         if m.flags & FINITE and self.board.wall_ns - m.created_ns > m.topic.replicate_ns:
             terms.copied_late += 1
         if m.flags & (OWED | HELD):
-            self.wait(&self.sent, self.board.frames, m, None, 0)
+            await_number(&self.sent, self.board.frames, m, None, 0)
         if m.had != NULL:
             self.board.frames += put_had(self.board.backup, m, 1)
             self.board.log_had(m)
@@ -364,7 +347,7 @@ cdef class Protection:
         """Copies whose dispatch came first are not made."""
         cdef Message* m
         while patient.head != patient.tail:
-            m = first_of(patient).message
+            m = awaited_first(patient).message
             if not m.flags & DISPATCHED or not self.board.coordinated:
                 break
             patient.head += 1
@@ -379,8 +362,8 @@ cdef class Protection:
         for wait in range(WAITS):
             patient = &self.patient[wait]
             self.forget_dispatched(patient)
-            while patient.head != patient.tail and <int64_t>first_of(patient).number <= self.board.now_ns:
-                m = first_of(patient).message
+            while patient.head != patient.tail and <int64_t>awaited_first(patient).number <= self.board.now_ns:
+                m = awaited_first(patient).message
                 patient.head += 1
                 self.replicate(m)
                 message_drop(m)
@@ -435,34 +418,6 @@ cdef class Protection:
 
     # What must not happen before somebody else has a message
 
-    cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, object who, uint32_t index) noexcept:
-        cdef Awaited* grown
-        cdef Awaited* item
-        cdef uint32_t cap
-        cdef uint64_t i
-        if awaiting.tail - awaiting.head == awaiting.cap:
-            cap = awaiting.cap * 2 if awaiting.cap else 64
-            grown = <Awaited*>malloc(cap * sizeof(Awaited))
-            if grown == NULL:
-                return 0
-            i = awaiting.head
-            while i != awaiting.tail:
-                grown[i & (cap - 1)] = awaiting.items[i & (awaiting.cap - 1)]
-                i += 1
-            free(awaiting.items)
-            awaiting.items = grown
-            awaiting.cap = cap
-        item = &awaiting.items[awaiting.tail & (awaiting.cap - 1)]
-        awaiting.tail += 1
-        item.number = number
-        item.message = m
-        item.index = index
-        item.who = NULL if who is None else <PyObject*>who
-        if m != NULL:
-            message_hold(m)
-        Py_XINCREF(item.who)
-        return 1
-
     cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept:
         cdef Awaited item
         while awaiting.head != awaiting.tail:
@@ -497,7 +452,7 @@ cdef class Protection:
         if self.board.backup is None or (self.confirmed >= self.board.frames and not self.withheld):
             session.release(packet_id)
         else:
-            self.wait(&self.sent, self.board.frames, NULL, session, <uint32_t>(OF_SESSION | packet_id))
+            await_number(&self.sent, self.board.frames, NULL, session, <uint32_t>(OF_SESSION | packet_id))
 
     cdef void released(self, Link link, uint64_t serial, uint16_t packet_id, uint32_t index) noexcept:
         """A publisher gave a QoS 2 identifier back: it hears so when the backup knows."""
@@ -505,7 +460,7 @@ cdef class Protection:
             link.settle(index, 0)
             return
         self.board.note(RELEASED, serial, packet_id, 0)
-        self.wait(&self.sent, self.board.frames, NULL, link, index)
+        await_number(&self.sent, self.board.frames, NULL, link, index)
 
     cdef void keep(self, Message* m):
         """The journal takes a copy; the publisher hears of the message when it is there."""
@@ -518,4 +473,4 @@ cdef class Protection:
         m.flags |= JOURNALED | TRACKED
         if m.flags & OWED:
             m.flags |= DURABLE
-            self.wait(&self.written, m.minor, m, None, 0)
+            await_number(&self.written, m.minor, m, None, 0)

@@ -31,9 +31,10 @@ cdef enum:  # among the bits that a message is sent with, besides RETAIN and DUP
 cdef enum:  # stages of a delivery
     DONE = 0
     AWAITS_PUBACK = 1
-    AWAITS_PUBREC = 2
-    AWAITS_PUBCOMP = 3
-    AWAITS_BACKUP = 4   # the client has it; PUBREL follows when the backup knows
+    AWAITS_FLIGHT = 2   # QoS 2: PUBLISH follows when the backup knows its identifier
+    AWAITS_PUBREC = 3
+    AWAITS_PUBCOMP = 4
+    AWAITS_BACKUP = 5   # the client has it; PUBREL follows when the backup knows
 
 
 cdef struct Flight:
@@ -76,6 +77,7 @@ cdef class Session:
     cdef bint has(self, Message* m) noexcept
     cdef void offer(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
+    cdef void count_sent(self, Message* m, uint8_t bits) noexcept
     cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void queue(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef bint make_room(self, Message* m)
@@ -86,6 +88,7 @@ cdef class Session:
     cdef Flight* flight_of(self, uint16_t packet_id) noexcept
     cdef void acked(self, uint16_t packet_id) noexcept
     cdef bint received_by_client(self, uint16_t packet_id, uint8_t reason) noexcept
+    cdef void take_off(self, Flight* flight, uint16_t packet_id) noexcept
     cdef void release(self, uint16_t packet_id) noexcept
     cdef void completed(self, uint16_t packet_id) noexcept
     cdef bint receive(self, uint16_t packet_id) except 0

@@ -6,6 +6,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+from holdfast.broker.awaiting cimport OF_SESSION, await_number
 from holdfast.broker.copies cimport FLIGHT, LANDED, TAKEN
 from holdfast.broker.histogram cimport add_to
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
@@ -151,9 +152,7 @@ cdef class Session:
 
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         cdef Terms terms = <Terms>m.topic.terms
-        cdef int64_t now_ns = self.board.now_ns
-        cdef int64_t latency_ns
-        if m.expires_ns and now_ns >= m.expires_ns:
+        if m.expires_ns and self.board.now_ns >= m.expires_ns:
             terms.expired += 1
             return
         if qos == 0:
@@ -165,13 +164,21 @@ cdef class Session:
         elif not self.fly(m, qos, bits, ids):
             terms.dropped += 1
             return
+        elif self.flights[(self.tail - 1) & (self.flights_cap - 1)].stage == AWAITS_FLIGHT:
+            return  # it is counted when it leaves
+        self.count_sent(m, bits)
+
+    cdef void count_sent(self, Message* m, uint8_t bits) noexcept:
+        """A message was written to the client, for the first time."""
+        cdef Terms terms = <Terms>m.topic.terms
+        cdef int64_t latency_ns
         self.sent += 1
         self.board.messages_sent += 1
         terms.delivered += 1
         if bits & AGAIN:
             return
         latency_ns = self.board.wall_ns - m.created_ns
-        if now_ns > m.deadline_ns or latency_ns > m.topic.dispatch_ns:  # it may have come too late already
+        if self.board.now_ns > m.deadline_ns or latency_ns > m.topic.dispatch_ns:  # it may have come too late already
             if m.created_ns < self.board.took_over_ns:
                 return  # its publisher sent it again: whether its subscribers had it in time, they know alone
             terms.late += 1
@@ -180,28 +187,33 @@ cdef class Session:
             add_to(&terms.latency, latency_ns)
 
     cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
-        """Gives a packet identifier and sends; the message is kept until it is acknowledged."""
+        """Gives a packet identifier and sends; the message is kept until it is acknowledged. With QoS 2 the backup
+        hears of the identifier first: whoever takes over must know under which the client may have it."""
         cdef Flight* flight
+        cdef uint16_t packet_id = self.tail % PACKET_IDS + 1
+        cdef bint waits = qos == 2 and self.board.backup is not None
         if not self.room_for_flight():
             return 0
-        if not self.link.put_publish(
-                m, qos, self.tail % PACKET_IDS + 1, bits | DUP if m.flags & RECOVERED else bits, ids):
+        if not waits and not self.link.put_publish(
+                m, qos, packet_id, bits | DUP if m.flags & RECOVERED else bits, ids):
             return 0
         flight = &self.flights[self.tail & (self.flights_cap - 1)]
         message_hold(m)
         m.holders += 1
         Py_XINCREF(ids)
-        if qos == 2:
-            self.board.note(FLIGHT, self.serial, self.tail % PACKET_IDS + 1, m.minor)
-            if m.flags & JOURNALED:
-                self.board.log_flight(m.minor, self.serial, self.tail % PACKET_IDS + 1)
         flight.message = m
         flight.ids = ids
         flight.bits = bits
-        flight.stage = AWAITS_PUBACK if qos == 1 else AWAITS_PUBREC
+        flight.stage = AWAITS_PUBACK if qos == 1 else AWAITS_FLIGHT if waits else AWAITS_PUBREC
         self.tail += 1
         self.resend = self.tail
         self.in_flight += 1
+        if qos == 2 and m.flags & JOURNALED:
+            self.board.log_flight(m.minor, self.serial, packet_id)
+        if waits:
+            self.board.note(FLIGHT, self.serial, packet_id, m.minor)
+            if not await_number(self.board.sent, self.board.frames, NULL, self, <uint32_t>(OF_SESSION | packet_id)):
+                self.take_off(flight, packet_id)
         return 1
 
     cdef bint room_for_flight(self) noexcept:
@@ -348,14 +360,13 @@ cdef class Session:
             i += 1
         while self.resend != self.tail and self.link.out.len < OUT_HIGH:
             flight = &self.flights[self.resend & (self.flights_cap - 1)]
-            if flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC:
-                if outstanding >= self.window:
-                    return
+            if AWAITS_PUBACK <= flight.stage <= AWAITS_PUBREC and outstanding >= self.window:
+                return
             outstanding += flight.stage != DONE
             packet_id = self.resend % PACKET_IDS + 1
             if flight.stage == AWAITS_PUBCOMP:
                 self.link.put_ack(PUBREL, packet_id, 0)
-            elif flight.stage != DONE and flight.stage != AWAITS_BACKUP and not self.link.put_publish(
+            elif (flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC) and not self.link.put_publish(
                     flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
                     flight.bits | DUP, flight.ids):
                 self.land(flight)
@@ -396,7 +407,7 @@ cdef class Session:
     cdef bint received_by_client(self, uint16_t packet_id, uint8_t reason) noexcept:
         """PUBREC. Returns 0 when no such message is on its way."""
         cdef Flight* flight = self.flight_of(packet_id)
-        if flight == NULL or flight.stage == AWAITS_PUBACK:
+        if flight == NULL or flight.stage < AWAITS_PUBREC:
             return 0
         if flight.stage == AWAITS_PUBREC:
             self.board.note(TAKEN, self.serial, packet_id, 0)
@@ -410,10 +421,28 @@ cdef class Session:
             self.completed(packet_id)
         return 1
 
+    cdef void take_off(self, Flight* flight, uint16_t packet_id) noexcept:
+        """PUBLISH leaves, unless it is among those that go again to a client that came back."""
+        cdef Message* m = flight.message
+        cdef uint64_t behind = (<uint64_t>packet_id - 1 + PACKET_IDS - self.resend % PACKET_IDS) % PACKET_IDS
+        flight.stage = AWAITS_PUBREC
+        if self.link is None or behind < self.tail - self.resend:
+            return
+        if self.link.put_publish(m, 2, packet_id, flight.bits | DUP if m.flags & RECOVERED else flight.bits, flight.ids):
+            self.count_sent(m, flight.bits)
+        else:
+            (<Terms>m.topic.terms).dropped += 1
+            self.land(flight)
+            self._advance()
+
     cdef void release(self, uint16_t packet_id) noexcept:
-        """Whoever takes over knows that the client has it: the client may forget its identifier."""
+        """Whoever takes over knows how far the delivery is: the client gets it, or may forget its identifier."""
         cdef Flight* flight = self.flight_of(packet_id)
-        if flight != NULL and flight.stage >= AWAITS_PUBCOMP:
+        if flight == NULL:
+            return
+        if flight.stage == AWAITS_FLIGHT:
+            self.take_off(flight, packet_id)
+        elif flight.stage >= AWAITS_PUBCOMP:
             flight.stage = AWAITS_PUBCOMP
             if self.link is not None:
                 self.link.put_ack(PUBREL, packet_id, 0)

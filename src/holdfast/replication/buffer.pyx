@@ -74,6 +74,7 @@ cdef class BackupBuffer:
         self.unjournaled = {}
         self.frames = 0
         self.confirmed = 0
+        self.fed = self.custody = False
 
     def restore(self, uint64_t number, int64_t created_ns, uint8_t qos, uint16_t retain, uint64_t origin,
                 bytes topic not None, bytes props not None, bytes payload not None, int64_t expires_wall_ns) -> bool:
@@ -223,6 +224,7 @@ cdef class BackupBuffer:
         elif at[0] == RECEIVED:
             self.received.setdefault(serial, set()).add(packet_id)
         elif at[0] == FLIGHT:
+            self.asked = True
             flights.pop(packet_id, None)
             flights[packet_id] = [number, False]
             m = self.find(number)
