@@ -171,3 +171,16 @@ def test_a_follower_that_had_a_part_of_a_snapshot_keeps_nothing_of_it() -> None:
     assert group.primary.name == "a"
     assert not state_of(backup.broker)
     assert not backup.following.partial
+
+
+def test_who_has_nothing_is_spared_a_history_that_is_much_longer_than_the_state() -> None:
+    group = pair()
+    group.crash("b")
+    for number in range(1_000):
+        change(group.primary, retained(number % 10, b"%d" % number))
+    group.start("b")
+    words = words_to(group, "b")
+    settle(group)
+    assert not any(isinstance(word, Healing) for word in words)
+    assert sum(len(word.increments) for word in words if isinstance(word, Snapshot)) < 50
+    assert state_of(group.members["b"].broker) == state_of(group.members["a"].broker)

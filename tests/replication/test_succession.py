@@ -365,3 +365,22 @@ def test_the_last_word_about_protection_is_true() -> None:
     group.pass_time(100 * MS)
     said = [event for name, event, _ in group.events if name == "b" and "protected" in event]
     assert said == ["unprotected", "protected"]
+
+
+def test_who_steps_down_keeps_a_subscription_that_its_heir_was_told_of() -> None:
+    """Its SUBACK waited for a depth; the heir serves with it, and heals the stale primary by number."""
+    group = Group(3)
+    client = group.client("s")
+    slow = group.primary.view.heirs[1]
+    group.cut.add(frozenset(("a", slow)))
+    ask(client, "plain/#", depth=3)
+    group.stalled.add("a")
+    first = group.primary.view.heirs[0]
+    group.pass_time(60 * MS)
+    assert first in serving(group)
+    group.stalled.clear()
+    group.heal()
+    group.pass_time(2_000 * MS, 10 * MS)
+    assert serving(group) == [first]
+    sessions = [member.broker.clients.sessions["s"] for member in group.members.values()]
+    assert [list(session.subscriptions) for session in sessions] == [["plain/#"]] * 3

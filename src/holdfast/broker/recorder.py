@@ -18,9 +18,11 @@ Granted = Callable[[str], None]  # with why not; empty: granted
 class Recorder:
     """The recorder of a broker that stands alone: nobody needs to know anything.
 
-    `asked_at_once`: whether `confirm` may be called while packets are read. A member looks around first."""
+    `asked_at_once`: whether `confirm` may be called while packets are read. A member looks around first.
+    `recording`: false while another broker serves, whose state is repeated here."""
 
     asked_at_once = True
+    recording = True
 
     def session(self, session: Session) -> None:
         """The session began, or how long it lasts or its will changed."""

@@ -223,11 +223,12 @@ class Subscribing:
                 self._replays.append(Replay(subscription, made.wanted, names, asked.number))
 
     def _settle(self, made: Made, kept: bool) -> None:
-        """It is granted, or what was before it comes back, unless its client has asked for more since."""
+        """It is granted, or what was before it comes back, unless its client has asked for more since. If
+        another broker serves by now, that has it as it was told, and so have we."""
         before = made.before
         if before is not None and self._replaced.get(before) is made:
             del self._replaced[before]
-        if kept:
+        if kept or not self.broker.recorder.recording:
             return
         session = made.subscription.session
         later = self._replaced.pop(made.subscription, None)

@@ -138,6 +138,12 @@ def everything(broker: Broker) -> Iterator[Increment]:
             yield retained_now(broker, topic)
 
 
+def state_size(broker: Broker) -> int:
+    """About how many increments `everything` is."""
+    core = broker.core
+    return len(broker.clients.sessions) + core.tree.count + core.retained_count
+
+
 def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
     """Makes the broker's clients as the increment says; one about an unknown session means nothing."""
     match increment:

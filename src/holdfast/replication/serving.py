@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.replication.contest import Contest
 from holdfast.replication.group import MEMBERS_MAX
-from holdfast.replication.increments import HeirGone
+from holdfast.replication.increments import HeirGone, state_size
 from holdfast.replication.messages import Ask, Drop, Snapshot
 from holdfast.replication.peer import Peer
 from holdfast.replication.peers import PeerState
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from holdfast.replication.member import Member
 
 SESSIONS_COPIED_PER_TURN = 50
+HISTORY_FACTOR = (
+    2  # who has nothing is told the history of a state, unless that is so much longer than the state
+)
 WAITING_BYTES_MAX = 2**20  # on the way to a member that is being brought up to date: then it takes some first
 
 
@@ -104,8 +107,11 @@ class Serving:
             self._copying = self._copied_ns = None  # it may have none of what it was given: it gets all again
         if state.name in self.member.view.heirs:
             self.without(state.name, now_ns)
-        self._snapshots[peer] = HealingTransfer(ask.epoch, ask.number)
-        self._send_piece(peer)
+        if ask.number == 0 and self.member.log.number > HISTORY_FACTOR * state_size(self.member.broker):
+            self._begin_snapshot(peer)
+        else:
+            self._snapshots[peer] = HealingTransfer(ask.epoch, ask.number)
+            self._send_piece(peer)
 
     def bring_up_to_date(self, now_ns: int) -> bool:
         """A part of each snapshot that is on its way, and of the messages that a new backup lacks."""
@@ -132,11 +138,15 @@ class Serving:
         self.tell_increments()
         word = self._snapshots[peer].next_word(self.member.log)
         if word is None:
-            self._snapshots[peer] = SnapshotTransfer(self.member.broker)
-            word = Snapshot([], first=True)
+            self._begin_snapshot(peer)
+            return
         if word.last:
             del self._snapshots[peer]
         self.member.peers.send(peer, word)
+
+    def _begin_snapshot(self, peer: Peer) -> None:
+        self._snapshots[peer] = SnapshotTransfer(self.member.broker)
+        self.member.peers.send(peer, Snapshot([], first=True))
 
     def has(self, peer: Peer, number: int, now_ns: int) -> None:
         state: PeerState = peer.state

@@ -77,18 +77,24 @@ class MemberProcess(Process):
 
     def protects(self, living: list[MemberProcess]) -> bool:
         """Whether every other living member could take over from this primary, if it is not alone by plan,
-        and it knows which are dead: copies go to the first that it believes in."""
+        and it knows which are dead."""
         others = {each.name for each in living if each is not self}
-        return others == set(self.member.serving.protected_by) and (bool(others) or len(self.peers) == 1)
+        if not others:
+            return len(self.peers) == 1
+        return others == set(self.member.serving.protected_by) and self._copies()
 
     def is_covered(self, living: list[MemberProcess]) -> bool:
         """Whether everybody whom this primary believes to be an heir is one and knows it, and the first has
         the copies."""
-        heirs, serving = self.member.view.heirs, self.member.serving
         ready = {each.name for each in living if each.member.role is Role.BACKUP and not each.paused}
+        return set(self.member.view.heirs) <= ready and self._copies()
+
+    def _copies(self) -> bool:
+        """Whether the first heir has the copies, and this primary knows that it serves."""
+        heirs, serving = self.member.view.heirs, self.member.serving
         backup = self.member.core.board.backup
         copied = isinstance(backup, Peer) and (backup.state.name,) == heirs[:1] and not serving._giving
-        return copied and set(heirs) <= ready and not serving.contest.holding
+        return copied and not serving.contest.holding
 
     # A step
 

@@ -158,7 +158,8 @@ class End:
         """Somebody writes to an end that is no more: its host says so."""
         if not self._over and not self.path.cut:
             self._over = True
-            self.world.at(self.world.now_ns + self.path.draw_ns(), self.peer._reset)
+            due_ns = self.world.now_ns + self.path.draw_ns()
+            self.world.at(max(due_ns, self._arrives_ns), self.peer._reset)
 
     def _reset(self) -> None:
         if self.open:

@@ -161,8 +161,9 @@ def _again(evidence: Evidence) -> Iterator[tuple[int, tuple[int, int], int]]:
 
 
 def repeats(evidence: Evidence) -> Iterator[Violation]:
-    """After each crash of a primary at most what was delivered within the lag of the marks comes again; what
-    its publisher sends again, as far as its ring reaches, is not counted."""
+    """After each crash of a primary at most what was delivered within the lag of the marks comes again. What
+    its publisher sends again, as far as its ring reaches, is not counted, nor what a subscriber that stood
+    still read after the crash: it had not acknowledged it."""
     crashes = [at_ns for at_ns, what in evidence.faults if what in ("kill primary", "crash primary")]
     if not JUDGE_REPEATS or evidence.torn() or not crashes:
         return
@@ -191,12 +192,11 @@ def _repeated(
 ) -> int:
     ring = max(1, evidence.options.topics[stream[1]].contract.retention)
     kept_from = bisect_right(evidence.ledger.created[stream], crash_ns) - ring
-    known: set[int] = set()
+    first_ns: dict[int, int] = {}
     count = 0
     for number, at_ns in evidence.given[subscriber][stream]:
-        if number in known and crash_ns < at_ns <= next_ns and number < kept_from:
-            count += 1
-        known.add(number)
+        had = first_ns.setdefault(number, at_ns) <= crash_ns
+        count += had and crash_ns < at_ns <= next_ns and number < kept_from
     return count
 
 
