@@ -446,10 +446,11 @@ cdef class Core(Protection):
             if ack >= 0:
                 m.flags |= OWED
                 topic.unsafe += 1
-            source.backlog += 1
-            if source.backlog > self.backlog_max and not source.full:
-                source.full = True
-                source.mark()
+            if not m.flags & HELD:  # no job of it waits yet, and the client has a bound for what it sends so
+                source.backlog += 1
+                if source.backlog > self.backlog_max and not source.full:
+                    source.full = True
+                    source.mark()
         if terms.durable and self.durable_log is not None:
             self.keep(m)
         if draft.publisher:

@@ -58,6 +58,7 @@ cdef class Protection:
     cdef bint can_wait(self, Message* m, int64_t due_ns, bint owed) noexcept
     cdef void replicate(self, Message* m) noexcept
     cdef bint copy(self, Message* m) noexcept
+    cdef void let_dispatch(self, Message* m) noexcept
     cdef void abort(self, Message* m) noexcept
     cdef void copy_again(self) noexcept
     cdef bint copy_messages(self, Session session, size_t room) noexcept

@@ -282,13 +282,19 @@ cdef class Protection:
         """A replicate job (FRAME, table 3): aborted when the dispatch came first."""
         if self.board.backup is None:
             if m.flags & HELD:
-                m.flags &= ~HELD
-                self.plan(m, DISPATCH, m.major)
+                self.let_dispatch(m)
             self.board.safe(m)
         elif self.board.coordinated and m.flags & DISPATCHED and not (m.flags & RETAIN and m.flags & OWED):
             self.abort(m)
         elif not self.copy(m) and m.flags & (OWED | HELD):
             self.plan(m, REPLICATE, m.major)  # for whoever comes after a backup that lags
+
+    cdef void let_dispatch(self, Message* m) noexcept:
+        """It was held until the backup has it."""
+        m.flags &= ~HELD
+        if m.source != NULL:
+            (<Link>m.source).backlog += 1
+        self.plan(m, DISPATCH, m.major)
 
     cdef void abort(self, Message* m) noexcept:
         """Its dispatch made its copy superfluous before that was sent."""
@@ -435,8 +441,7 @@ cdef class Protection:
             else:
                 m.flags |= flag
                 if m.flags & HELD:
-                    m.flags &= ~HELD
-                    self.plan(m, DISPATCH, m.major)
+                    self.let_dispatch(m)
             self.board.safe(m)
             message_drop(m)
         if awaited.who == NULL:

@@ -43,5 +43,6 @@ def ask_heir(member: Member, doubt: Doubt, now_ns: int) -> None:
     if member.role is Role.PRIMARY and not answered and now_ns < doubt.since_ns + member.group.silence_ns:
         return
     member.doubt = None
-    for peer in doubt.ended:
-        member.serving.lost(peer, now_ns)
+    if member.role is Role.PRIMARY:
+        for peer in doubt.ended:
+            member.serving.lost(peer, now_ns)

@@ -160,6 +160,11 @@ class Publisher(ClientProcess):
         self._tickets: dict[Ticket, Identity] = {}
         self._plan()
 
+    @property
+    def waits(self) -> bool:
+        """For an answer to something that it published."""
+        return bool(self._tickets)
+
     def start(self, at_ns: int) -> None:
         self.world.at(at_ns, self._tick)
 

@@ -106,14 +106,15 @@ class Faults:
             if each.doom is not None and each.doom.strikes is not None:
                 each.doom = None
 
-    def may_strike(self) -> bool:
-        """The group would stand it, and nobody else is about to die."""
+    def may_strike(self, fault: Fault, process: MemberProcess) -> bool:
+        """The group would stand it, nobody else is about to die, and who is hit as primary is no stale one."""
         dooms = (each.doom for each in self.stage.living() if each.doom is not None)
-        return self.stage.covered() and all(doom.strikes is not None for doom in dooms)
+        stale = fault.where == "primary" and process is not self.stage.primary()
+        return not stale and self.stage.covered() and all(doom.strikes is not None for doom in dooms)
 
     def strike(self, fault: Fault, process: MemberProcess, outputs: Outputs) -> bool:
         """In the step of this member that has just been written, if the group stands it."""
-        if not self.may_strike():
+        if not self.may_strike(fault, process):
             return False
         self.stage.ledger.moments.append(describe(fault.kind, process, outputs))
         if not self._kinds[fault.kind](fault):
@@ -385,7 +386,7 @@ class _Aim:
         )
 
     def _strikes(self, process: MemberProcess, outputs: Outputs) -> bool:
-        if not self._comes(process, outputs) or not self.faults.may_strike():
+        if not self._comes(process, outputs) or not self.faults.may_strike(self.fault, process):
             return False
         self.faults.stage.ledger.moments.append(describe(self.fault.kind, process, outputs))
         return True

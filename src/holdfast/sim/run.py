@@ -40,6 +40,8 @@ CLIENTS_AFTER_NS = 100 * MS
 PUBLISH_AFTER_NS = 300 * MS
 LOOK_AFTER_NS = 500 * MS
 DRAIN_NS = 1 * S
+DRAIN_NS_MAX = 6 * S  # as long as publishers wait for answers
+DRAIN_STEP_NS = 200 * MS
 SLOW_AGAIN_NS = 20 * MS
 OTHERS = ("crowd", "visitors", "instant-a", "instant-b", ARBITER)
 
@@ -236,10 +238,17 @@ class Stage:
         self.world.run(self.stop_ns + LOOK_AFTER_NS)
         for each in self.looking:
             each.look()
-        self.world.run(self.stop_ns + DRAIN_NS)
+        until_ns = self.stop_ns + DRAIN_NS
+        self.world.run(until_ns)
+        while until_ns < self.stop_ns + DRAIN_NS_MAX and self._publishers_wait():
+            until_ns += DRAIN_STEP_NS
+            self.world.run(until_ns)
         self.watch.finish()
         self._see_rest()
         self._see_state()
+
+    def _publishers_wait(self) -> bool:
+        return any(each.waits for each in self.clients if isinstance(each, Publisher))
 
     def _see_state(self) -> None:
         """What the primary knows of its clients, and what its heirs would know if they took over now."""
