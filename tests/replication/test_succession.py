@@ -384,3 +384,14 @@ def test_who_steps_down_keeps_a_subscription_that_its_heir_was_told_of() -> None
     assert serving(group) == [first]
     sessions = [member.broker.clients.sessions["s"] for member in group.members.values()]
     assert [list(session.subscriptions) for session in sessions] == [["plain/#"]] * 3
+
+
+def test_a_later_heir_that_alone_does_not_hear_the_primary_does_not_take_over() -> None:
+    group = Group(3)
+    later = group.primary.view.heirs[1]
+    group.cut.add(frozenset(("a", later)))
+    group.pass_time(1_500 * MS, 5 * MS)
+    assert serving(group) == ["a"]
+    group.heal()
+    group.pass_time(500 * MS, 5 * MS)
+    assert group.members[later].role is Role.BACKUP

@@ -580,14 +580,17 @@ class Member:
         peer.buffer = None
 
     def _look_for_primary(self, now_ns: int) -> None:
-        """The primary is gone when it cannot be dialed, and those who come before us had their time."""
+        """The primary is gone when it cannot be dialed, and those before us had their time. If one of
+        them is content with it, it is only we who do not hear it."""
         since_ns = self._gone_since_ns
         if since_ns is None or now_ns < since_ns + self._patience_ns():
             return
         if self.peers.sought and now_ns < since_ns + self.group.silence_ns:
             return
         self._gone_since_ns = None
-        self.happen(Happening.PRIMARY_GONE, now_ns)
+        links = (self.peers.link_to(heir) for heir in self._heirs_before())
+        served = any(link is not None and link.state.role is Role.BACKUP for link in links)
+        self.happen(Happening.DROPPED if served else Happening.PRIMARY_GONE, now_ns)
 
     # The end, and a new beginning
 

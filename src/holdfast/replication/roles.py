@@ -20,7 +20,7 @@ class Happening(Enum):
     PRIMARY_FOUND = "a primary of this view or a higher one says so"
     SYNCED = "the state is complete"
     PRIMARY_GONE = "the link to the primary closed, or it was silent too long, and nobody comes before us"
-    DROPPED = "the primary let go of us"
+    DROPPED = "the primary let go of us, or is heard by those before us and not by us"
     ALONE = "nobody who answers is a primary, and nobody comes before us"
     CLAIM_WON = "the next view is ours"
     CLAIM_LOST = "the next view is somebody else's, or cannot be had now"

@@ -54,8 +54,8 @@ class Serving:
 
     def stop(self) -> None:
         """This broker serves no more: what it had not delivered is the new primary's to deliver."""
+        self.member.broker.core.forget_jobs()  # first: what waited for an heir is not let go for its want
         self.contest.stop()
-        self.member.broker.core.forget_jobs()
         self.member.broker.core.topics.forget_publishers()
         for session in self.member.broker.clients.sessions.values():
             session.clear()

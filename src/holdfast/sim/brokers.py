@@ -172,7 +172,7 @@ class MemberProcess(Process):
         before = core.jobs_waiting
         more = self.member.turn(self.world.now_ns, self.wall_ns)
         self.worked_ns = job_ns * (before - core.jobs_waiting)
-        return more or any(end.handle.wants_bytes() for end in self._held)
+        return more or (not self._full() and any(end.handle.wants_bytes() for end in self._held))
 
     def outputs(self) -> Outputs:
         written = []

@@ -33,16 +33,16 @@ def state(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _lost_sessions(evidence: Evidence) -> Iterator[Violation]:
-    """One that something was granted to, or that was there well before something went wrong: CONNACK alone
+    """One that something was granted to, or just after whose beginning nothing went wrong: CONNACK alone
     waits for nobody."""
     settled_ns = evidence.told_ns() + evidence.options.silence_ns
+    broke = [at_ns for at_ns, what in evidence.faults if not what.startswith("restart")]
     for at_ns, who in evidence.ledger.lost_sessions:
-        met_ns = evidence.ledger.sessions.get(who, at_ns) + settled_ns
-        broke_ns = max((fault_ns for fault_ns, _ in evidence.faults if fault_ns < at_ns), default=0)
+        met_ns = evidence.ledger.sessions.get(who, at_ns)
         promised = any(
             client == who and grant.at_ns < at_ns for (client, _), grant in evidence.ledger.granted.items()
         )
-        if promised or met_ns < broke_ns:
+        if promised or not any(met_ns - settled_ns <= each <= met_ns + settled_ns for each in broke):
             yield Violation("State", f"{who} came back, and its session was not there")
 
 
