@@ -233,3 +233,22 @@ def test_what_is_retained_waits_for_the_next_heir_when_one_dies(size: int) -> No
     group.crash(heir)
     group.pass_time(100 * MS)
     assert answers(publisher) == [7]
+
+
+def test_an_heir_that_asks_anew_takes_copies_from_their_beginning_on() -> None:
+    """What comes before was sent to one that had the others: with a gap before it, it tells wrong numbers."""
+    group = Group()
+    group.client("s").subscribe("safe/#", qos=1)
+    publisher, b = group.client("p"), group.members["b"]
+    (link,) = [peer for peer in b.peers.all() if b.follows(peer)]
+    b.following.begin(link)
+    taken = b.buffer.taken
+    publisher.publish("safe/1", b"x", 1, qos=2)
+    a = group.members["a"]
+    a.turn(group.now_ns, group.wall_ns)
+    for wire in a.broker.core.board.take_ready():
+        group._move("a", wire)
+    assert b.buffer.taken == taken
+    group.pass_time(100 * MS)
+    assert b.buffer.taken > taken
+    assert b.role is Role.BACKUP

@@ -126,18 +126,18 @@ cdef class Peer(Wire):
             if self.board.backup is self:
                 self.core.backup_has(read_u64(body))
         elif kind == DISCARD and size % 8 == 0:
-            if self.buffer is not None:
+            if self.buffer is not None and self.buffer.fed:
                 for i in range(size // 8):
                     self.buffer.discard(read_u64(body + 8 * i))
         elif kind == COPY:
-            if self.buffer is not None and not self.buffer.copy(body, size):
+            if self.buffer is not None and self.buffer.fed and not self.buffer.copy(body, size):
                 self.fault = "a copy that cannot be kept: it is malformed, or the bounds of the backup are reached"
         elif kind == RESET and size == 0:
             if self.buffer is not None:
                 self.buffer.clear()
                 self.buffer.fed = True
         elif kind == MARK:
-            if self.buffer is not None and not self.buffer.mark(body, size):
+            if self.buffer is not None and self.buffer.fed and not self.buffer.mark(body, size):
                 self.fault = "a malformed mark"
         else:
             self.fault = f"a frame of kind {kind} with {size} bytes: that is no broker of this version"

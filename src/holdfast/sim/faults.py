@@ -107,7 +107,7 @@ class Faults:
                 each.doom = None
 
     def may_strike(self, fault: Fault, process: MemberProcess) -> bool:
-        """The group would stand it, nobody else is about to die, and a primary that is hit is the true one."""
+        """The group would stand it, nobody else is about to die, and a primary that is hit is not stale."""
         dooms = (each.doom for each in self.stage.living() if each.doom is not None)
         stale = fault.where == "primary" and process is not self.stage.primary()
         return not stale and self.stage.covered() and all(doom.strikes is not None for doom in dooms)
