@@ -126,6 +126,11 @@ class ClientProcess(Process):
         settled = sum(at_ns + WARM_NS <= now_ns for at_ns in opened)
         return settled >= (1 if isinstance(self.endpoint, PlainClient) else len(members))
 
+    @property
+    def waits(self) -> bool:
+        """For something that it was promised."""
+        return False
+
     def end_at(self, address: Address | None) -> End | None:
         return None if address is None else self._ends.get(address)
 

@@ -120,6 +120,14 @@ class Keeper(ClientProcess):
             self._look()
         return more
 
+    @property
+    def waits(self) -> bool:
+        seen = self.ledger.seen
+        if seen is None:
+            return self._looks is not None
+        kept = {topic for topic, each in self.ledger.retained.items() if each[-1].acknowledged_ns is not None}
+        return not (seen.through.issuperset(seen.tried) and seen.retained.keys() >= kept)
+
     def look(self) -> None:
         """Comes back, and tries everything that it was promised."""
         now_ns = self.world.now_ns

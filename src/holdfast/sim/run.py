@@ -40,7 +40,7 @@ CLIENTS_AFTER_NS = 100 * MS
 PUBLISH_AFTER_NS = 300 * MS
 LOOK_AFTER_NS = 500 * MS
 DRAIN_NS = 1 * S
-DRAIN_NS_MAX = 6 * S  # as long as publishers wait for answers
+DRAIN_NS_MAX = 6 * S  # as long as somebody waits for what it was promised
 DRAIN_STEP_NS = 200 * MS
 SLOW_AGAIN_NS = 20 * MS
 OTHERS = ("crowd", "visitors", "instant-a", "instant-b", ARBITER)
@@ -240,15 +240,15 @@ class Stage:
             each.look()
         until_ns = self.stop_ns + DRAIN_NS
         self.world.run(until_ns)
-        while until_ns < self.stop_ns + DRAIN_NS_MAX and self._publishers_wait():
+        while until_ns < self.stop_ns + DRAIN_NS_MAX and self._somebody_waits():
             until_ns += DRAIN_STEP_NS
             self.world.run(until_ns)
         self.watch.finish()
         self._see_rest()
         self._see_state()
 
-    def _publishers_wait(self) -> bool:
-        return any(each.waits for each in self.clients if isinstance(each, Publisher))
+    def _somebody_waits(self) -> bool:
+        return any(each.waits for each in (*self.clients, *self.looking))
 
     def _see_state(self) -> None:
         """What the primary knows of its clients, and what its heirs would know if they took over now."""
