@@ -6,7 +6,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from holdfast.broker.copies cimport FLIGHT, LANDED, TAKEN
+from holdfast.broker.copies cimport FLIGHT, ANNOUNCED, LANDED, TAKEN
 from holdfast.broker.histogram cimport add_to
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_passing
@@ -44,8 +44,9 @@ cdef class Session:
     def clear(self) -> None:
         """The session ends: nothing that waits for its client is kept."""
         self._drop_everything()
+        self.resend = self.again = self.tail
         self.board.log_flight(0, self.serial, 0)
-        self.received = None
+        self.received = self.kept = self.recalled = None
         self.recovered = None
         self.runs = None
 
@@ -73,6 +74,7 @@ cdef class Session:
         self.awaited_ns = 0
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head
+        self.again = self.tail
         self.impatient = False
         self.reported = False
         self.want_pump()
@@ -143,7 +145,7 @@ cdef class Session:
             if qos or (m.flags & FINITE and self.board.now_ns < self.awaited_ns):
                 self.queue(m, qos, bits, ids)
             return
-        if (self.queued or self.resend != self.tail or not self.link.writable
+        if (self.queued or self.resend < self.again or not self.link.writable
                 or self.link.out.len >= OUT_HIGH or (qos and not self.window_open())):
             self.queue(m, qos, bits, ids)
         else:
@@ -151,20 +153,26 @@ cdef class Session:
 
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         cdef Terms terms = <Terms>m.topic.terms
-        cdef int64_t now_ns = self.board.now_ns
-        cdef int64_t latency_ns
-        if m.expires_ns and now_ns >= m.expires_ns:
+        cdef int sent = FLOWN
+        if m.expires_ns and self.board.now_ns >= m.expires_ns:
             terms.expired += 1
             return
-        if qos == 0:
-            if not self.link.put_publish(m, 0, 0, bits, ids):
-                terms.dropped += 1
-                return
-            if m.flags & TRACKED:
-                self.link.hand(m)
-        elif not self.fly(m, qos, bits, ids):
+        if qos:
+            sent = self.fly(m, qos, bits, ids)
+        elif not self.link.put_publish(m, 0, 0, bits, ids):
+            sent = LOST
+        elif m.flags & TRACKED:
+            self.link.hand(m)
+        if sent == FLOWN:
+            self.count(m, bits)
+        elif sent == LOST:
             terms.dropped += 1
-            return
+
+    cdef void count(self, Message* m, uint8_t bits) noexcept:
+        """A message went out."""
+        cdef Terms terms = <Terms>m.topic.terms
+        cdef int64_t now_ns = self.board.now_ns
+        cdef int64_t latency_ns
         self.sent += 1
         self.board.messages_sent += 1
         terms.delivered += 1
@@ -179,30 +187,67 @@ cdef class Session:
         if self.board.counting:
             add_to(&terms.latency, latency_ns)
 
-    cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
+    cdef int fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         """Gives a packet identifier and sends; the message is kept until it is acknowledged."""
         cdef Flight* flight
+        cdef uint64_t turn = 0
+        cdef bint waits = 0
         if not self.room_for_flight():
-            return 0
-        if not self.link.put_publish(
+            return LOST
+        if qos == 2:
+            turn = self.may_go(m)
+            waits = turn > self.board.turn_safe or self.resend != self.tail  # behind others that wait
+        if not waits and not self.link.put_publish(
                 m, qos, self.tail % PACKET_IDS + 1, bits | DUP if m.flags & RECOVERED else bits, ids):
-            return 0
+            return LOST
         flight = &self.flights[self.tail & (self.flights_cap - 1)]
         message_hold(m)
         m.holders += 1
         Py_XINCREF(ids)
-        if qos == 2:
-            self.board.note(FLIGHT, self.serial, self.tail % PACKET_IDS + 1, m.minor)
-            if m.flags & JOURNALED:
-                self.board.log_flight(m.minor, self.serial, self.tail % PACKET_IDS + 1)
         flight.message = m
         flight.ids = ids
         flight.bits = bits
-        flight.stage = AWAITS_PUBACK if qos == 1 else AWAITS_PUBREC
+        flight.notes = 0
+        flight.stage = AWAITS_PUBACK
+        if qos == 2:
+            flight.stage = AWAITS_PUBREC
+            self.board.note(FLIGHT, self.serial, self.tail % PACKET_IDS + 1, m.minor)
+            if m.flags & JOURNALED:
+                flight.notes = LOGGED
+                self.board.log_flight(m.minor, self.serial, self.tail % PACKET_IDS + 1)
         self.tail += 1
-        self.resend = self.tail
         self.in_flight += 1
-        return 1
+        if waits:
+            flight.notes |= UNSENT
+            flight.turn = turn
+            self.wait_for_journal()
+            return WAITS_FOR_JOURNAL
+        if self.resend + 1 == self.tail:
+            self.resend = self.tail
+        return FLOWN
+
+    cdef uint64_t may_go(self, Message* m) noexcept:
+        """With which turn of the journal enough is known of the next identifier."""
+        cdef uint64_t ahead = min(max(<uint64_t>IDS_AHEAD, <uint64_t>self.in_flight), <uint64_t>IDS_AHEAD_MAX)
+        if self.tail + ahead > self.reserved:
+            self.announce(ahead)
+        if m.flags & JOURNALED:
+            return self.board.turn
+        return self.reserved_turn if self.tail >= self.reserved_safe else 0
+
+    cdef void announce(self, uint64_t ahead) noexcept:
+        """Heir and journal hear up to where identifiers may be given, and from where on they may be in use."""
+        cdef uint64_t up_to = min(self.tail + 2 * ahead, self.head + PACKET_IDS)
+        if self.reserved_turn <= self.board.turn_safe:
+            self.reserved_safe = self.reserved
+        self.reserved_turn = self.board.turn
+        self.reserved = up_to
+        self.board.note(ANNOUNCED, self.serial, (up_to - 1) % PACKET_IDS + 1, self.head % PACKET_IDS + 1)
+        self.board.log_given(self.serial, self.head % PACKET_IDS + 1, (up_to - 1) % PACKET_IDS + 1)
+
+    cdef void wait_for_journal(self) noexcept:
+        if not self.in_line:
+            self.in_line = self.board.wait_in(&self.board.unwritten, self)
 
     cdef bint room_for_flight(self) noexcept:
         cdef Flight* grown
@@ -311,7 +356,7 @@ cdef class Session:
             return
         if self.resend != self.tail:
             self.send_again()
-        while self.queued and self.link.out.len < OUT_HIGH and self.resend == self.tail:
+        while self.queued and self.link.out.len < OUT_HIGH and self.resend >= self.again:
             best = -1
             for i in range(LANES):
                 if self.lanes[i].len == 0 or (i & 1 and not self.window_open()):
@@ -338,28 +383,55 @@ cdef class Session:
 
     cdef void send_again(self) noexcept:
         """After a reconnect: every unacknowledged packet in its order, with its own identifier, and no more
-        messages at once than the client takes now."""
+        messages at once than the client takes now. At any time: what waited for the journal."""
         cdef Flight* flight
-        cdef uint16_t packet_id
         cdef uint32_t outstanding = 0
         cdef uint64_t i = self.head
-        while i != self.resend:
+        while i < self.resend and self.resend < self.again:
             outstanding += self.flights[i & (self.flights_cap - 1)].stage != DONE  # room comes with PUBCOMP
             i += 1
         while self.resend != self.tail and self.link.out.len < OUT_HIGH:
             flight = &self.flights[self.resend & (self.flights_cap - 1)]
+            if flight.stage != DONE and flight.notes & UNSENT:
+                if flight.turn > self.board.turn_safe:
+                    self.wait_for_journal()
+                    break
+            elif self.resend >= self.again:
+                self.resend += 1    # it went out when it was given
+                continue
             if flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC:
-                if outstanding >= self.window:
-                    return
+                if self.resend < self.again and outstanding >= self.window:
+                    break
             outstanding += flight.stage != DONE
-            packet_id = self.resend % PACKET_IDS + 1
-            if flight.stage == AWAITS_PUBCOMP:
-                self.link.put_ack(PUBREL, packet_id, 0)
-            elif flight.stage != DONE and flight.stage != AWAITS_BACKUP and not self.link.put_publish(
-                    flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
-                    flight.bits | DUP, flight.ids):
-                self.land(flight)
+            self.send_flight(flight, self.resend % PACKET_IDS + 1)
             self.resend += 1
+        if self.head != self.tail and self.flights[self.head & (self.flights_cap - 1)].stage == DONE:
+            self._advance()
+
+    cdef void send_flight(self, Flight* flight, uint16_t packet_id) noexcept:
+        """Sends a delivery again, or one that waited for the journal."""
+        cdef bint first = flight.notes & UNSENT
+        if flight.stage == AWAITS_PUBCOMP:
+            self.link.put_ack(PUBREL, packet_id, 0)
+            if flight.notes & GUESSED:  # once is enough: who holds it lets go of it, who does not may not like it
+                self.land(flight)
+        elif flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC:
+            flight.notes &= ~UNSENT
+            if not self.link.put_publish(
+                    flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
+                    flight.bits if first and not flight.message.flags & RECOVERED else flight.bits | DUP, flight.ids):
+                self.drop_flight(flight, packet_id)
+            elif first:
+                self.count(flight.message, flight.bits)
+
+    cdef void drop_flight(self, Flight* flight, uint16_t packet_id) noexcept:
+        """It cannot be sent."""
+        (<Terms>flight.message.topic.terms).dropped += 1
+        if flight.stage == AWAITS_PUBREC:
+            self.board.note(LANDED, self.serial, packet_id, 0)
+            if flight.notes & LOGGED:
+                self.board.log_flight(0, self.serial, packet_id)
+        self.land(flight)
 
     # What the client says of what was sent to it
 
@@ -396,7 +468,7 @@ cdef class Session:
     cdef bint received_by_client(self, uint16_t packet_id, uint8_t reason) noexcept:
         """PUBREC. Returns 0 when no such message is on its way."""
         cdef Flight* flight = self.flight_of(packet_id)
-        if flight == NULL or flight.stage == AWAITS_PUBACK:
+        if flight == NULL or flight.stage == AWAITS_PUBACK or flight.notes & UNSENT:
             return 0
         if flight.stage == AWAITS_PUBREC:
             self.board.note(TAKEN, self.serial, packet_id, 0)
@@ -410,6 +482,11 @@ cdef class Session:
             self.completed(packet_id)
         return 1
 
+    cdef uint64_t taken_turn(self, uint16_t packet_id) noexcept:
+        """The journal must know that the client has it, if it knows of the delivery: with which turn it does."""
+        cdef Flight* flight = self.flight_of(packet_id)
+        return self.board.turn if flight != NULL and flight.notes & LOGGED else 0
+
     cdef void release(self, uint16_t packet_id) noexcept:
         """Whoever takes over knows that the client has it: the client may forget its identifier."""
         cdef Flight* flight = self.flight_of(packet_id)
@@ -418,19 +495,35 @@ cdef class Session:
             if self.link is not None:
                 self.link.put_ack(PUBREL, packet_id, 0)
 
-    cdef bint receive(self, uint16_t packet_id) except 0:
-        """A QoS 2 message came in: until PUBREL its identifier marks repetitions."""
+    cdef bint receive(self, uint16_t packet_id, bint kept) except 0:
+        """A QoS 2 message came in: until PUBREL its identifier marks repetitions, also for the journal if `kept`."""
         if self.received is None:
             self.received = set()
         self.received.add(packet_id)
+        if kept:
+            if self.kept is None:
+                self.kept = set()
+            self.kept.add(packet_id)
         return 1
+
+    cdef bint is_new(self, uint16_t packet_id):
+        """Whether a QoS 2 message that is not said to be a repetition is none, though its identifier is in use. Of a
+        message that was refused because the disk failed, the journal may not know that it was."""
+        return self.recalled is not None and packet_id in self.recalled
+
+    cdef void give_back(self, uint16_t packet_id):
+        self.received.discard(packet_id)
+        if self.recalled is not None:
+            self.recalled.discard(packet_id)
+            self.recalled = self.recalled or None
 
     cdef void completed(self, uint16_t packet_id) noexcept:
         """PUBCOMP."""
         cdef Flight* flight = self.flight_of(packet_id)
         if flight != NULL and flight.stage == AWAITS_PUBCOMP:
             self.board.note(LANDED, self.serial, packet_id, 0)
-            self.board.log_flight(0, self.serial, packet_id)
+            if flight.notes & LOGGED:
+                self.board.log_flight(0, self.serial, packet_id)
             self.land(flight)
             self._advance()
 
@@ -448,23 +541,27 @@ cdef class Session:
 
     # What a backup knows of the deliveries of its primary
 
-    cdef void skip_identifiers(self) noexcept:
-        """Another broker may have given some that we do not know of: those that come next are far from them."""
-        cdef uint32_t i
+    cdef void skip_identifiers(self, uint16_t beyond) noexcept:
+        """Another broker may have given some that we do not know of. The next ones lie behind all up to `beyond`,
+        and a while more; without one (0) nobody holds any, and they lie far from those of our own."""
+        cdef uint64_t steps = PACKET_IDS // 2
+        cdef Flight* flight
+        if beyond:
+            steps = (<uint64_t>beyond + PACKET_IDS - self.tail % PACKET_IDS) % PACKET_IDS
+            steps = (steps if steps < PACKET_IDS // 2 else 0) + IDS_SKIPPED     # or what is restored lies behind it
         if self.head == self.tail:
-            self.head += PACKET_IDS // 2
-            self.tail = self.head
-            self.resend = self.head
-            return
-        for i in range(PACKET_IDS // 2):
-            if self.tail - self.head >= PACKET_IDS - 1 or not self.room_for_flight():
-                return
-            self.flights[self.tail & (self.flights_cap - 1)].stage = DONE
-            self.flights[self.tail & (self.flights_cap - 1)].message = NULL
-            self.flights[self.tail & (self.flights_cap - 1)].ids = NULL
+            self.head += steps
+            self.tail = self.resend = self.head
+        while steps and self.head != self.tail and self.tail - self.head < PACKET_IDS - 1 and self.room_for_flight():
+            flight = &self.flights[self.tail & (self.flights_cap - 1)]
+            flight.stage = DONE
+            flight.message = NULL
+            flight.ids = NULL
             self.tail += 1
+            steps -= 1
+        self.reserved = self.reserved_safe = self.tail if beyond else 0
 
-    cdef bint restore(self, Message* m, uint16_t packet_id, bint taken) noexcept:
+    cdef bint restore(self, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept:
         """A QoS 2 delivery that another broker began goes on here, under its identifier."""
         cdef Flight* flight
         cdef uint64_t ahead
@@ -484,8 +581,9 @@ cdef class Session:
         flight.message = NULL
         flight.ids = NULL
         flight.bits = 0
-        flight.stage = AWAITS_PUBCOMP if taken else AWAITS_PUBREC
-        if not taken:
+        flight.notes = notes
+        flight.stage = stage
+        if stage == AWAITS_PUBREC:
             message_hold(m)
             m.holders += 1
             flight.message = m
