@@ -18,8 +18,8 @@ from holdfast.contract.model import ContractBook
 from holdfast.mqtt.packets import (
     Disconnect,
     Properties,
-    Publish,
     Pubcomp,
+    Publish,
     Pubrec,
     Pubrel,
     Subscribe,
@@ -91,7 +91,7 @@ class Publisher:
 
 def settle(host: Bench | Group, *clients: Publisher | Subscriber) -> None:
     host.run()
-    while any([each.answer() for each in clients]):
+    while sum(each.answer() for each in clients):
         host.run()
 
 

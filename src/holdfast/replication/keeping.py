@@ -6,8 +6,8 @@
 
 Laws:
 - a durable message that its publisher awaits an answer for is safe here before the answer goes out
-- so is every step of a QoS 2 exchange about one, at both ends; see board.turn: what was noted in a turn is safe
-  when the last record of that turn is
+- so is every step of a QoS 2 exchange about one, at both ends: what was noted in a turn (see board.turn) is
+  safe when the last record of that turn is
 - who is done with a message is written as soon as it is told: see marks_lag; before the end all of it is told
 - a journal that takes nothing costs durable messages their acceptance, those under way too, and nothing else:
   the broker goes on, says so once, and writes a snapshot before it promises anything again

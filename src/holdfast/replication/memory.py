@@ -218,7 +218,8 @@ class Marks:
 
     def _end(self, serial: int) -> bool:
         """All exchanges of a session are over."""
-        return any([each.pop(serial, None) is not None for each in (self.flights, self.given, self.received)])
+        known = [each.pop(serial, None) for each in (self.flights, self.given, self.received)]
+        return any(each is not None for each in known)
 
     def add_received(self, pairs: Sequence[int]) -> None:
         each = iter(pairs)
