@@ -44,5 +44,5 @@ def zookeeper() -> Iterator[ZooKeeperProcess]:
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     """A disk that is soon full."""
-    with small_disk(tmp_path, 512) as mounted:
+    with small_disk(tmp_path, 4096) as mounted:
         yield mounted

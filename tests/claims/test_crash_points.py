@@ -113,7 +113,6 @@ def test_what_a_session_acknowledged_before_does_not_come_again(pair: Plant) -> 
 
 def test_a_qos_2_message_comes_once_through_several_failovers(pair: Plant) -> None:
     """failover.md: "Nothing is lost, and no subscriber of QoS 2 gets it twice."
-    failover.md: "QoS 2 is once when a process dies."
 
     With a session that stays away all the time, through three failovers.
     """

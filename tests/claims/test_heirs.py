@@ -120,8 +120,7 @@ def test_a_client_that_waits_at_the_door_is_let_in_with_its_session(pair: Plant)
 
 
 def test_a_qos_2_message_is_dispatched_when_the_backup_has_it(start: StartPlant) -> None:
-    """failover.md: "A QoS 2 message is dispatched when the backup has it, not before, and the backup knows
-    which exchange is how far."
+    """failover.md: "A QoS 2 message is dispatched when the backup has it, not before."
 
     The backup stands still; the message comes when it is known that nobody else delivers it, and once.
     """

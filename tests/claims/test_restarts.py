@@ -70,7 +70,8 @@ def test_everything_that_was_acknowledged_outlives_both_brokers(start: StartPlan
 def test_who_has_most_serves_when_all_died(start: StartPlant) -> None:
     """failover.md: "Who starts looks for the others for `join_wait`; then the one with most state serves,
     in a higher view."
-    failover.md: "Of those who start together the one with most state serves."
+    failover.md: "Of those who start together the one with most state serves; among equals the first in
+    the group file."
 
     One was dead while the other went on alone.
     """

@@ -13,7 +13,7 @@ from holdfast.lab.group import running_group
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.conventions import format_stamp
 from holdfast.mqtt.packets import Connect, Packet, Properties, Publish, Subscribe, Subscription
-from holdfast.replication.messages import PROTOCOL, Beat, Hello, Refusal, decode_word, encode_word
+from holdfast.replication.messages import PROTOCOL, Beat, Hello, Refusal, Worth, decode_word, encode_word
 from holdfast.replication.roles import Role
 
 from .traffic import CALM, Traffic, run
@@ -36,7 +36,7 @@ def frame(body: bytes, kind: int = CONTROL) -> bytes:
 def hello(**changed: object) -> bytes:
     words: dict[str, object] = {
         "protocol": PROTOCOL, "group": "lab", "contracts": "", "name": "b",
-        "role": Role.JOINING, "view": 0, "epoch": 0, "number": 0,
+        "role": Role.JOINING, "view": 0, "worth": Worth(),
     }  # fmt: skip
     return frame(encode_word(Hello(**{**words, **changed})))
 
@@ -70,7 +70,7 @@ GARBAGE = {
     "an unknown kind of frame": frame(b"?", 99),
     "a word that is none": frame(b"\xc1\xc1\xc1"),
     "a copy before the greeting, malformed": frame(b"x", 2) + frame(b"\xc1"),
-    "a beat before the greeting": frame(encode_word(Beat(Role.PRIMARY, 1 << 40, 0, 0, 0, 0, 0, 0))),
+    "a beat before the greeting": frame(encode_word(Beat(Role.PRIMARY, 1 << 40, Worth(), 0, 0, 0, 0))),
 }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.replication.pair import MS, Client, Group
+from tests.replication.pair import MS, Client, Group, contracts
 
+from holdfast.config import Limits
 from holdfast.mqtt.packets import Puback, Pubrec, Pubrel, Subscribe, Subscription
+from holdfast.replication.roles import Role
 
 AB = frozenset("ab")
 
@@ -116,6 +118,82 @@ def test_a_subscriber_is_released_from_qos_2_when_the_heir_knows_that_it_has_the
     assert {each.packet_id for each in subscriber.take() if isinstance(each, Pubrel)} == {message.packet_id}
     subscriber.say(Pubrec(message.packet_id))
     assert [each.packet_id for each in subscriber.take() if isinstance(each, Pubrel)] == [message.packet_id]
+
+
+def test_a_qos_2_message_leaves_when_the_heir_knows_under_which_identifier() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("plain/#", qos=2)
+    publisher.publish("plain/1", b"x", qos=2, packet_id=7)
+    group.turn()
+    assert len(group.members["b"].buffer) == 1
+    group.cut.add(AB)
+    group.run()
+    assert subscriber.messages() == []
+    group.heal()
+    assert [each.payload for each in subscriber.messages()] == [b"x"]
+
+
+def test_a_qos_2_message_comes_once_though_all_words_of_its_delivery_are_lost_with_the_host() -> None:
+    """The heir has the message, and never heard that it was sent."""
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("plain/#", qos=2)
+    publisher.publish("plain/1", b"x", qos=2, packet_id=7)
+    group.turn()
+    group.cut.add(AB)
+    group.pass_time(10 * MS)
+    came = subscriber.messages()
+    group.held.clear()
+    group.crash("a")
+    group.cut.clear()
+    group.pass_time(100 * MS)
+    came += group.client("s").messages()
+    assert [each.payload for each in came] == [b"x"]
+
+
+def test_a_qos_2_message_that_waits_for_the_heir_goes_to_who_comes_back_meanwhile() -> None:
+    group = Group()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("plain/#", qos=2)
+    publisher.publish("plain/1", b"x", qos=2, packet_id=7)
+    group.turn()
+    group.cut.add(AB)
+    group.run()
+    again = group.client("s")
+    group.run()
+    assert again.messages() == []
+    group.heal()
+    assert [each.payload for each in again.messages()] == [b"x"]
+
+
+def test_what_a_new_primary_has_not_dispatched_yet_goes_to_its_new_heir() -> None:
+    """Acknowledged by the one before, without a contract: nobody but the queue of jobs holds it."""
+    group = Group(contract_book=contracts(limits=Limits(slice_jobs_max=1)))
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("plain/#", qos=1)
+    group.members["a"].lost(away.connection, group.now_ns)
+    for number in range(1, 501):
+        publisher.publish(f"plain/{number}", b"x", qos=1, packet_id=number)
+        group.run()
+    group.pass_time(10 * MS)
+    assert len(answers(publisher)) == 500
+    group.stalled.add("b")
+    group.crash("a")
+    group.start("a")
+    group.stalled.clear()
+    b = group.members["b"]
+    while b.role is not Role.PRIMARY or not any(peer.state.follows for peer in b.peers.all()):
+        group.turn()
+        group.now_ns += MS
+    assert b.core.jobs_waiting
+    while group.members["a"].role is not Role.BACKUP:
+        group.pass_time(1 * MS)
+    group.crash("b")
+    group.pass_time(50 * MS)
+    came = group.client("away")
+    group.pass_time(50 * MS)
+    assert len({each.topic for each in came.messages()}) == 500
 
 
 def test_what_a_member_forgot_when_it_stepped_down_is_new_when_it_comes_again() -> None:

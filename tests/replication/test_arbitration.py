@@ -415,3 +415,30 @@ def test_an_heir_of_before_serves_though_a_view_was_given_that_it_never_heard_of
     group.prompt = True
     group.pass_time(500 * MS, 10 * MS)
     assert serving(group) == [first]
+
+
+def test_the_heir_that_has_the_messages_serves_before_a_primary_that_let_go_of_them() -> None:
+    """The heir won a view and did not hear so, then followed the primary again; that lost its own claim."""
+    group = ArbitratedGroup(3)
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("plain/#", qos=1)
+    group.members["a"].lost(away.connection, group.now_ns)
+    publisher.publish("plain/1", b"x", qos=1, packet_id=7)
+    group.pass_time(5 * MS)
+    assert acks(publisher) == [7]
+    first = group.members["a"].view.heirs[0]
+    group.prompt = False
+    group.cut.update(frozenset(("a", each)) for each in "bc")
+    while not group.members[first].claims:
+        group.pass_time(1 * MS)
+    (claim,) = group.members[first].claims
+    group.members[first].claims.clear()
+    group.arbiter.standing = Standing(claim.number, first, (), "not told")
+    group.heal()
+    group.pass_time(10 * MS)
+    group.prompt = True
+    group.pass_time(3 * JOIN_NS, 10 * MS)
+    assert serving(group) == [first]
+    came = group.client("away")
+    group.run()
+    assert [each.payload for each in came.messages()] == [b"x"]

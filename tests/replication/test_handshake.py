@@ -16,6 +16,7 @@ from holdfast.replication.messages import (
     Proof,
     Refusal,
     Word,
+    Worth,
     decode_word,
     digest_of,
     encode_word,
@@ -137,8 +138,8 @@ def test_members_without_the_same_secret_do_not_hear_each_other(other: Secret | 
     assert not any(member.peers.greeted() for member in group.members.values())
 
 
-BEAT = Beat(Role.PRIMARY, 10**6, 0, 0, 0, 0, 0, 0)
-HELLO = Hello(PROTOCOL, "plant", digest_of(contracts()), "b", Role.PRIMARY, 10**6, 10**6, 0)
+BEAT = Beat(Role.PRIMARY, 10**6, Worth(), 0, 0, 0, 0)
+HELLO = Hello(PROTOCOL, "plant", digest_of(contracts()), "b", Role.PRIMARY, 10**6, Worth(10**6))
 
 
 @pytest.mark.parametrize("word", [HELLO, BEAT, Proof(b"x" * 32), Challenge(b"short")])

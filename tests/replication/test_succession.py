@@ -55,6 +55,42 @@ def test_a_member_that_starts_alone_serves_after_join_wait(silence_ms: int, name
     assert serving(group) == [name]
 
 
+def test_members_that_start_one_after_the_other_do_not_wait_for_each_other_in_turn() -> None:
+    """Each of them comes before the one that waits already, and none of them knows anything."""
+    group = Group(4)
+    for each in "abcd":
+        group.crash(each)
+    for each in "cb":
+        group.start(each)
+        sleep_as_loops_do(group, 450 * MS)
+    group.start("a")
+    sleep_as_loops_do(group, 100 * MS + 2 * 2 * 30 * MS + 2 * DIALS_NS)
+    assert serving(group) == ["c"]
+
+
+def test_of_those_who_start_together_the_first_serves_though_one_is_missing() -> None:
+    group = Group(4)
+    for each in "abcd":
+        group.crash(each)
+    for each in "dcb":
+        group.start(each)
+    sleep_as_loops_do(group, 1_000 * MS + 2 * DIALS_NS)
+    assert serving(group) == ["b"]
+
+
+def test_a_primary_tells_the_view_that_it_serves_in_and_no_other() -> None:
+    """Another connection to the one that tells of a higher view is being made: nothing is decided yet."""
+    group = Group()
+    a = group.members["a"]
+    (link,) = a.peers.greeted()
+    a.dialed("b", None, group.now_ns)
+    a.told(link, Role.PRIMARY, 99, group.now_ns)
+    assert a.role is Role.PRIMARY
+    beats = []
+    a.peers.beat(lambda peer, now_ns: beats.append(a._beat(peer, now_ns)) or beats[-1], group.now_ns)
+    assert {beat.view for beat in beats} == {a.view.number}
+
+
 def test_a_backup_that_woke_after_its_primary_died_serves() -> None:
     group = Group()
     group.stalled.add("b")

@@ -20,6 +20,7 @@ from holdfast.replication.messages import (
     Hello,
     Proof,
     Word,
+    Worth,
     decode_word,
     encode_word,
 )
@@ -102,8 +103,8 @@ def frame(word: Word) -> bytes:
 
 def junk() -> list[bytes]:
     rng = random.Random(7)
-    hello = Hello(1, "plant", "", "b", Role.PRIMARY, 10**6, 10**6, 10**6)
-    beat = Beat(Role.PRIMARY, 10**6, 1, 1, 1, 1, 1, 1)
+    hello = Hello(1, "plant", "", "b", Role.PRIMARY, 10**6, Worth(10**6, 10**6, True, 10**6))
+    beat = Beat(Role.PRIMARY, 10**6, Worth(), 1, 1, 1, 1)
     return [
         b"",
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

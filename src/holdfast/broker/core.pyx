@@ -50,6 +50,8 @@ cdef class Core(Protection):
 
     def __init__(self, *, int policy, uint64_t seed, limits) -> None:
         self.board = Board()
+        self.board.sent = &self.sent
+        self.board.written = &self.written
         self.topics = TopicTable(limits.topics_max, seed)
         self.tree = SubscriptionTree()
         self.policy = <PolicyKind>policy

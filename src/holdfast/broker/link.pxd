@@ -13,6 +13,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from holdfast.broker.awaiting cimport Awaiting
 from holdfast.broker.message cimport DISPATCHED, OFFERED, Had, Message, Topic
 from holdfast.mqtt.wire cimport Out
 
@@ -61,6 +62,7 @@ cdef class Board:
     cdef int64_t discards_since_ns  # when the oldest of them was added
     cdef public bint stirred        # another broker said something that plain Python is to hear
     cdef uint64_t frames            # COPY and MARK frames sent to this backup
+    cdef Awaiting* sent             # borrowed from the core, or NULL: what waits until it has so many of them
     cdef public uint64_t discarded
     cdef public list done_log       # numbers of journaled messages that every subscriber has; None: no journal
     cdef public list had_log        # for the journal, three numbers each: message, 64 serials, those that are done
@@ -69,7 +71,7 @@ cdef class Board:
                                     # ANNOUNCED and an identifier: all up to there, from the other on, may be given
     cdef public uint64_t turn       # of the journal: what is noted now is written with it; 0: there is none
     cdef public uint64_t turn_safe  # what was noted up to that turn is on disk, or nobody is to wait for it
-    cdef Waiting unwritten          # sessions with deliveries that wait for the journal
+    cdef Awaiting* written          # borrowed from the core, or NULL: what waits until such a turn is safe
     cdef uint16_t markable          # flags of messages whose marks somebody needs; 0: nobody protects anything
     cdef Had fresh, aged            # rings of what is to be told: since the last turn of marks, and before it
     cdef int64_t fresh_ns, aged_ns  # when their oldest came
@@ -90,7 +92,7 @@ cdef class Board:
     cdef bint age_marks(self) noexcept
     cdef void log_had(self, Message* m) noexcept
     cdef void log_flight(self, uint64_t number, uint64_t serial, uint16_t packet_id) noexcept
-    cdef void log_given(self, uint64_t serial, uint16_t from_id, uint16_t up_to_id) noexcept
+    cdef void log_announced(self, uint64_t serial, uint16_t from_id, uint16_t up_to_id) noexcept
     cdef void safe(self, Message* m) noexcept
     cdef void note(self, uint8_t mark, uint64_t serial, uint16_t packet_id, uint64_t number) noexcept
 

@@ -50,9 +50,7 @@ cdef class Board:
         self.take(&self.peers)
         self.take(&self.ready)
         self.take(&self.pumps)
-        self.take(&self.unwritten)
         free(self.peers.items)
-        free(self.unwritten.items)
         free(self.discards)
         free(self.ready.items)
         free(self.pumps.items)
@@ -210,7 +208,7 @@ cdef class Board:
         if self.flight_log is not None:
             self.flight_log += (number, serial, packet_id)
 
-    cdef void log_given(self, uint64_t serial, uint16_t from_id, uint16_t up_to_id) noexcept:
+    cdef void log_announced(self, uint64_t serial, uint16_t from_id, uint16_t up_to_id) noexcept:
         self.log_flight(ANNOUNCED | up_to_id, serial, from_id)
 
     def tell_discards(self, bint now=False) -> None:

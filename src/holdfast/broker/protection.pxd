@@ -5,7 +5,8 @@
 #   message is discarded; both only while the board is `coordinated`
 #   a copy waits for the dispatch a moment, never past its deadline: most dispatches make it superfluous
 #   a message goes to one backup at most once
-#   a QoS 2 message is dispatched when the backup has it, not before, so that a crash never doubles it
+#   a QoS 2 message is dispatched when the backup has it, not before, and sent to a subscriber of QoS 2 when the
+#   backup knows under which identifier, so that a crash never doubles it
 #   what waits for a backup that is gone waits for the next one, or, when there is none, no longer;
 #   what waits for a journal that takes nothing is refused
 #   what is said of a QoS 2 exchange that the journal knows is said when it knows the next step: a publisher is given
@@ -13,9 +14,9 @@
 #   while acknowledgements are withheld, a publisher hears only of what every subscriber has
 #   marks lag, by `marks_lag` at most while the turns come in time; whatever is copied carries those that there are
 
-from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
+from holdfast.broker.awaiting cimport Awaited, Awaiting
 from holdfast.broker.jobs cimport JobQueue
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport Message
@@ -29,23 +30,7 @@ cdef enum JobKind:
 
 
 cdef enum:
-    OF_SESSION = 0x80000000
     OPEN = 0x10000      # with the identifier of a QoS 2 exchange that is not over
-
-
-cdef struct Awaited:
-    # What happens when somebody else (the backup, the journal) has everything up to a number.
-    uint64_t number
-    Message* message    # owned, or NULL
-    PyObject* who       # owned, or NULL: a link with an acknowledgement that waits, or a session with a PUBREL
-    uint32_t index      # which acknowledgement, or OF_SESSION and the packet identifier
-    uint64_t turn       # of the journal that is to be safe too; 0: none
-
-
-cdef struct Awaiting:
-    Awaited* items      # a ring
-    uint32_t cap
-    uint64_t head, tail
 
 
 cdef enum:  # how long a copy waits for the dispatch that makes it superfluous
@@ -63,7 +48,7 @@ cdef class Protection:
     cdef Awaiting written   # by turns that the journal has
     cdef PolicyKind policy
     cdef public list durable_log        # for the journal, in their order: messages, and serial and packet identifier of
-                                        # QoS 2 exchanges, with OPEN or over; None: there is none
+                                        # QoS 2 exchanges with publishers, OPEN or over; None: there is none
     cdef public bint journal_refuses    # it takes nothing now: durable messages that await an answer get a refusal
     cdef public bint copy_first         # no dispatch before its copy was sent
     cdef public int64_t patience_ns     # how long a copy waits BRIEFLY; LONG is LONGER times that
@@ -89,13 +74,11 @@ cdef class Protection:
     cdef void tell_marks(self, bint all) noexcept
     cdef bint tell_mark(self, Message* m) noexcept
     cdef void forget_dispatched(self, Awaiting* patient) noexcept
-    cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, object who, uint32_t index,
-                   uint64_t turn) noexcept
-    cdef void tell_when_kept(self, object who, uint32_t index, uint64_t turn) noexcept
-    cdef void over(self, Session session, uint16_t packet_id)
     cdef void release_from(self, Awaited* awaited, uint16_t flag) noexcept
     cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept
     cdef void taken(self, Session session, uint16_t packet_id) noexcept
+    cdef void tell_when_kept(self, object who, uint32_t index, uint64_t turn) noexcept
     cdef void released(self, Link link, Session session, uint16_t packet_id, uint32_t index)
+    cdef void over(self, Session session, uint16_t packet_id)
     cdef void refuse(self, Message* m, list free_again)
     cdef void keep(self, Message* m)

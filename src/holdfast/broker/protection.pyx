@@ -1,13 +1,14 @@
 """Replicate jobs, copies to the backup, and everything that waits until somebody else has a message."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.ref cimport Py_DECREF, Py_XDECREF, Py_XINCREF, PyObject
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 
+from holdfast.broker.awaiting cimport OF_SESSION, Awaited, Awaiting, await_number, awaited_first, awaited_forget
 from holdfast.broker.copies cimport (
-    FLIGHT, ANNOUNCED, RECEIVED, RELEASED, RESET, TAKEN, begin_frame, put_copy, put_had,
+    ANNOUNCED, FLIGHT, RECEIVED, RELEASED, RESET, TAKEN, begin_frame, put_copy, put_had,
 )
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
@@ -15,7 +16,7 @@ from holdfast.broker.message cimport (
     CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, GIVEN, HELD, JOURNALED, OFFERED, OWED, RETAIN, TRACKED, Message,
     Topic, had_unlink, message_drop, message_hold, message_payload, message_props,
 )
-from holdfast.broker.session cimport AWAITS_PUBCOMP, AWAITS_PUBREC, LANES, PACKET_IDS, Flight, Session
+from holdfast.broker.session cimport AWAITS_FLIGHT, AWAITS_PUBCOMP, LANES, PACKET_IDS, Flight, Session
 from holdfast.broker.terms cimport Terms, schedule_key
 
 cdef int64_t OWED_GRACE_NS = 2_000_000  # how long a publisher waits for its subscribers before a copy is made
@@ -25,33 +26,15 @@ cdef uint32_t MARKED_PER_TURN = 1000    # messages whose marks are told at once,
 cdef int64_t LONGER = 10                # times as long a copy waits when no publisher waits for its answer
 
 
-cdef void forget(Awaiting* awaiting) noexcept:
-    """Everything is going: nobody is told any more."""
-    cdef Awaited* item
-    while awaiting.head != awaiting.tail:
-        item = &awaiting.items[awaiting.head & (awaiting.cap - 1)]
-        awaiting.head += 1
-        if item.message != NULL:
-            message_drop(item.message)
-        Py_XDECREF(item.who)
-    free(awaiting.items)
-    awaiting.items = NULL
-    awaiting.cap = 0
-
-
-cdef inline Awaited* first_of(Awaiting* awaiting) noexcept nogil:
-    return &awaiting.items[awaiting.head & (awaiting.cap - 1)]
-
-
 cdef class Protection:
     def __dealloc__(self) -> None:
         cdef int wait
         jobs_clear(&self.jobs)
         jobs_clear(&self.later)
         for wait in range(WAITS):
-            forget(&self.patient[wait])
-        forget(&self.sent)
-        forget(&self.written)
+            awaited_forget(&self.patient[wait])
+        awaited_forget(&self.sent)
+        awaited_forget(&self.written)
 
     @property
     def jobs_waiting(self) -> int:
@@ -131,7 +114,7 @@ cdef class Protection:
                         self.plan(item.message, REPLICATE, item.message.major)
                 message_drop(item.message)
             if item.who != NULL:
-                self.wait(&self.sent, self.board.frames, NULL, <object>item.who, item.index, item.turn)
+                await_number(&self.sent, self.board.frames, NULL, <object>item.who, item.index, item.turn)
                 Py_DECREF(<object>item.who)
         free(before.items)
 
@@ -148,8 +131,8 @@ cdef class Protection:
         jobs_clear(&self.jobs)
         jobs_clear(&self.later)
         for wait in range(WAITS):
-            forget(&self.patient[wait])
-        forget(&self.sent)
+            awaited_forget(&self.patient[wait])
+        awaited_forget(&self.sent)
 
     def backup_has(self, uint64_t frames) -> None:
         """The backup confirmed so many frames."""
@@ -159,12 +142,8 @@ cdef class Protection:
 
     def journal_has(self, uint64_t turn) -> None:
         """The journal holds what was noted up to that turn, or nobody is to wait for it."""
-        cdef Session session
         self.board.turn_safe = turn
         self.release_up_to(&self.written, turn, DURABLE)
-        for session in self.board.take(&self.board.unwritten):
-            session.in_line = False
-            session.want_pump()
 
     def journal_fails(self) -> list[tuple[int, int]]:
         """It takes nothing: who waits for it is refused now, though subscribers may get the message. Returns of the
@@ -172,14 +151,14 @@ cdef class Protection:
         cdef list free_again = []
         cdef Awaited item
         self.journal_refuses = True
+        self.board.turn_safe = NEVER
         while self.written.head != self.written.tail:
-            item = first_of(&self.written)[0]
+            item = awaited_first(&self.written)[0]
             self.written.head += 1
             if item.message != NULL:
                 self.refuse(item.message, free_again)
             else:
                 self.release_from(&item, DURABLE)
-        self.journal_has(NEVER)
         return free_again
 
     cdef void refuse(self, Message* m, list free_again):
@@ -207,7 +186,7 @@ cdef class Protection:
         for wait in range(WAITS):
             self.forget_dispatched(&self.patient[wait])
             if self.patient[wait].head != self.patient[wait].tail:
-                soonest = min(soonest, first_of(&self.patient[wait]).number)
+                soonest = min(soonest, awaited_first(&self.patient[wait]).number)
         if self.board.marks_wait():
             soonest = min(soonest, <uint64_t>self.board.marks_ns)
         return None if soonest == NEVER else soonest
@@ -251,13 +230,14 @@ cdef class Protection:
         cdef Flight* flight
         while at != session.tail:
             flight = &session.flights[at & (session.flights_cap - 1)]
-            if flight.stage >= AWAITS_PUBREC:
+            if flight.stage >= AWAITS_FLIGHT:
                 self.board.note(FLIGHT, session.serial, at % PACKET_IDS + 1, 0 if flight.message == NULL else flight.message.minor)
             if flight.stage >= AWAITS_PUBCOMP:
                 self.board.note(TAKEN, session.serial, at % PACKET_IDS + 1, 0)
             at += 1
-        if session.reserved:
-            self.board.note(ANNOUNCED, session.serial, (session.reserved - 1) % PACKET_IDS + 1, session.head % PACKET_IDS + 1)
+        if session.announced:
+            self.board.note(
+                ANNOUNCED, session.serial, (session.announced - 1) % PACKET_IDS + 1, session.head % PACKET_IDS + 1)
         for packet_id in session.received or ():
             self.board.note(RECEIVED, session.serial, packet_id, 0)
 
@@ -268,7 +248,7 @@ cdef class Protection:
         self.handing = True
         for i in range(self.jobs.len):
             m = self.jobs.jobs[i].message
-            if self.jobs.jobs[i].tag == DISPATCH and m.flags & (OWED | FINITE):
+            if self.jobs.jobs[i].tag == DISPATCH and (m.qos or m.flags & FINITE):
                 m.flags |= TRACKED
                 self.copy(m)
         self.handing = False
@@ -307,9 +287,9 @@ cdef class Protection:
         cdef bint too_late = topic.replicate_ns > 0 and due_ns < now_ns
         if now_ns < topic.patient_ns or (not owed and (too_late or long_ns + COPY_MARGIN_NS < due_ns)):
             topic.patient_ns = long_ns
-            return self.wait(&self.patient[LONG], long_ns, m, None, 0, 0)
+            return await_number(&self.patient[LONG], long_ns, m, None, 0, 0)
         if now_ns + self.patience_ns + COPY_MARGIN_NS < due_ns:
-            return self.wait(&self.patient[BRIEFLY], now_ns + self.patience_ns, m, None, 0, 0)
+            return await_number(&self.patient[BRIEFLY], now_ns + self.patience_ns, m, None, 0, 0)
         return 0
 
     cdef void replicate(self, Message* m) noexcept:
@@ -335,7 +315,7 @@ cdef class Protection:
         if m.copied_to == self.board.backup_number:
             return 1
         if self.backup_gone:
-            return not m.flags & (OWED | HELD) or self.wait(&self.sent, NEVER, m, None, 0, 0)
+            return not m.flags & (OWED | HELD) or await_number(&self.sent, NEVER, m, None, 0, 0)
         if (self.board.backup.out.len + m.size > self.backup_bytes_max and not self.handing) or not put_copy(
                 self.board.backup, m, self.board.wall_ns - self.board.now_ns, not self.handing):
             self.backup_lags = True
@@ -347,7 +327,7 @@ cdef class Protection:
         if m.flags & FINITE and self.board.wall_ns - m.created_ns > m.topic.replicate_ns:
             terms.copied_late += 1
         if m.flags & (OWED | HELD):
-            self.wait(&self.sent, self.board.frames, m, None, 0, 0)
+            await_number(&self.sent, self.board.frames, m, None, 0, 0)
         if m.had != NULL:
             self.board.frames += put_had(self.board.backup, m, 1)
             self.board.log_had(m)
@@ -381,7 +361,7 @@ cdef class Protection:
         """Copies whose dispatch came first are not made."""
         cdef Message* m
         while patient.head != patient.tail:
-            m = first_of(patient).message
+            m = awaited_first(patient).message
             if not m.flags & DISPATCHED or not self.board.coordinated:
                 break
             patient.head += 1
@@ -396,8 +376,8 @@ cdef class Protection:
         for wait in range(WAITS):
             patient = &self.patient[wait]
             self.forget_dispatched(patient)
-            while patient.head != patient.tail and <int64_t>first_of(patient).number <= self.board.now_ns:
-                m = first_of(patient).message
+            while patient.head != patient.tail and <int64_t>awaited_first(patient).number <= self.board.now_ns:
+                m = awaited_first(patient).message
                 patient.head += 1
                 self.replicate(m)
                 message_drop(m)
@@ -452,36 +432,6 @@ cdef class Protection:
 
     # What must not happen before somebody else has a message
 
-    cdef bint wait(self, Awaiting* awaiting, uint64_t number, Message* m, object who, uint32_t index,
-                   uint64_t turn) noexcept:
-        cdef Awaited* grown
-        cdef Awaited* item
-        cdef uint32_t cap
-        cdef uint64_t i
-        if awaiting.tail - awaiting.head == awaiting.cap:
-            cap = awaiting.cap * 2 if awaiting.cap else 64
-            grown = <Awaited*>malloc(cap * sizeof(Awaited))
-            if grown == NULL:
-                return 0
-            i = awaiting.head
-            while i != awaiting.tail:
-                grown[i & (cap - 1)] = awaiting.items[i & (awaiting.cap - 1)]
-                i += 1
-            free(awaiting.items)
-            awaiting.items = grown
-            awaiting.cap = cap
-        item = &awaiting.items[awaiting.tail & (awaiting.cap - 1)]
-        awaiting.tail += 1
-        item.number = number
-        item.message = m
-        item.index = index
-        item.turn = turn
-        item.who = NULL if who is None else <PyObject*>who
-        if m != NULL:
-            message_hold(m)
-        Py_XINCREF(item.who)
-        return 1
-
     cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept:
         cdef Awaited item
         while awaiting.head != awaiting.tail:
@@ -511,7 +461,7 @@ cdef class Protection:
     cdef void tell_when_kept(self, object who, uint32_t index, uint64_t turn) noexcept:
         """Whoever takes over knows the next step of a QoS 2 exchange: the journal may have to know it too."""
         if turn > self.board.turn_safe:
-            self.wait(&self.written, turn, NULL, who, index, 0)
+            await_number(&self.written, turn, NULL, who, index, 0)
         elif index & OF_SESSION:
             (<Session>who).release(index & 0xFFFF)
         else:
@@ -524,7 +474,7 @@ cdef class Protection:
         if self.board.backup is None or (self.confirmed >= self.board.frames and not self.withheld):
             self.tell_when_kept(session, index, turn)
         else:
-            self.wait(&self.sent, self.board.frames, NULL, session, index, turn)
+            await_number(&self.sent, self.board.frames, NULL, session, index, turn)
 
     cdef void released(self, Link link, Session session, uint16_t packet_id, uint32_t index):
         """A publisher gave a QoS 2 identifier back: it hears so when backup and journal know."""
@@ -533,7 +483,7 @@ cdef class Protection:
         if self.board.backup is None:
             self.tell_when_kept(link, index, turn)
         else:
-            self.wait(&self.sent, self.board.frames, NULL, link, index, turn)
+            await_number(&self.sent, self.board.frames, NULL, link, index, turn)
 
     cdef void over(self, Session session, uint16_t packet_id):
         """A publisher's exchange is over; backup and journal are told."""
@@ -557,4 +507,4 @@ cdef class Protection:
         m.flags |= JOURNALED | TRACKED
         if m.flags & OWED:
             m.flags |= DURABLE
-            self.wait(&self.written, self.board.turn, m, None, 0, 0)
+            await_number(&self.written, self.board.turn, m, None, 0, 0)

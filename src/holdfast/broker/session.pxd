@@ -29,7 +29,7 @@ cdef enum:
     PACKET_IDS = 65535
     IDS_AHEAD = 16          # identifiers that are announced before they are given, at least
     IDS_AHEAD_MAX = 4096
-    IDS_SKIPPED = 2047      # those that another broker may have given without our knowing
+    IDS_SKIPPED = 2047      # how far the first one of a new life is from the last of which anybody knows
 
 cdef enum:  # among the bits that a message is sent with, besides RETAIN and DUP
     AGAIN = 0x10    # it is retained from earlier, so it is not late. Every PUBLISH has this bit in its first byte
@@ -37,20 +37,15 @@ cdef enum:  # among the bits that a message is sent with, besides RETAIN and DUP
 cdef enum:  # stages of a delivery
     DONE = 0
     AWAITS_PUBACK = 1
-    AWAITS_PUBREC = 2
-    AWAITS_PUBCOMP = 3
-    AWAITS_BACKUP = 4   # the client has it; PUBREL follows when the backup knows, and the journal
+    AWAITS_FLIGHT = 2   # QoS 2: PUBLISH follows when backup and journal know its identifier
+    AWAITS_PUBREC = 3
+    AWAITS_PUBCOMP = 4
+    AWAITS_BACKUP = 5   # the client has it; PUBREL follows when backup and journal know
 
 
-cdef enum:  # what else there is to say of a delivery
-    UNSENT = 1      # it waits for the journal
-    LOGGED = 2      # the journal knows of it, or soon will
-    GUESSED = 4     # nobody knows whether there was one: the client may hold this identifier from before a crash
-
-cdef enum:  # what came of sending
-    LOST = 0
-    FLOWN = 1
-    WAITS_FOR_JOURNAL = 2
+cdef enum:  # what else there is to say of a QoS 2 delivery
+    LOGGED = 1      # the journal knows of it, or soon will
+    GUESSED = 2     # nobody knows whether there was one: the client may hold this identifier from before a crash
 
 
 cdef struct Flight:
@@ -58,8 +53,7 @@ cdef struct Flight:
     PyObject* ids           # owned
     uint8_t stage
     uint8_t bits            # RETAIN, as it was sent
-    uint8_t notes           # UNSENT, LOGGED, GUESSED
-    uint64_t turn           # of the journal, when it is UNSENT: then it may go
+    uint8_t notes           # LOGGED, GUESSED
 
 
 @cython.final   # nobody's base: its methods call each other directly
@@ -79,10 +73,8 @@ cdef class Session:
     cdef Flight* flights
     cdef uint32_t flights_cap
     cdef uint64_t head, tail, resend    # deliveries, counted since the session began
-    cdef uint64_t again         # those before it are sent again after a reconnect, up to `resend` they were
-    cdef uint64_t reserved, reserved_safe   # identifiers that were announced, and those of which the journal knows
-    cdef uint64_t reserved_turn             # when it will know the rest
-    cdef bint in_line           # among the sessions that wait for the journal
+    cdef uint64_t announced, announced_safe # up to where heir and journal heard of them; surely, the journal
+    cdef uint64_t announced_turn            # of the journal: then it knows the rest
     cdef bint pumping, impatient, reported
     cdef dict holding           # publishers that are not read for this session's sake -> how patiently
     cdef readonly int64_t held_since_ns
@@ -102,28 +94,27 @@ cdef class Session:
     cdef bint has(self, Message* m) noexcept
     cdef void offer(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
-    cdef int fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
-    cdef void count(self, Message* m, uint8_t bits) noexcept
-    cdef uint64_t may_go(self, Message* m) noexcept
+    cdef void count_sent(self, Message* m, uint8_t bits) noexcept
+    cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
+    cdef uint64_t known_with(self, Message* m) noexcept
     cdef void announce(self, uint64_t ahead) noexcept
-    cdef uint64_t taken_turn(self, uint16_t packet_id) noexcept
-    cdef void give_back(self, uint16_t packet_id)
-    cdef bint is_new(self, uint16_t packet_id)
-    cdef void wait_for_journal(self) noexcept
     cdef void queue(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef bint make_room(self, Message* m)
     cdef void forget_first(self, JobQueue* lane) noexcept
     cdef void hold_back(self, Message* m, uint8_t qos)
     cdef void pump(self) noexcept
     cdef void send_again(self) noexcept
-    cdef void send_flight(self, Flight* flight, uint16_t packet_id) noexcept
-    cdef void drop_flight(self, Flight* flight, uint16_t packet_id) noexcept
     cdef Flight* flight_of(self, uint16_t packet_id) noexcept
     cdef void acked(self, uint16_t packet_id) noexcept
     cdef bint received_by_client(self, uint16_t packet_id, uint8_t reason) noexcept
+    cdef void take_off(self, Flight* flight, uint16_t packet_id) noexcept
+    cdef uint64_t taken_turn(self, uint16_t packet_id) noexcept
     cdef void release(self, uint16_t packet_id) noexcept
+    cdef void landed(self, Flight* flight, uint16_t packet_id) noexcept
     cdef void completed(self, uint16_t packet_id) noexcept
     cdef bint receive(self, uint16_t packet_id, bint kept) except 0
+    cdef bint is_new(self, uint16_t packet_id)
+    cdef void give_back(self, uint16_t packet_id)
     cdef void land(self, Flight* flight) noexcept
     cdef void let_go(self, Message* m) noexcept
     cdef bint room_for_flight(self) noexcept

@@ -6,7 +6,8 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from holdfast.broker.copies cimport FLIGHT, ANNOUNCED, LANDED, TAKEN
+from holdfast.broker.awaiting cimport OF_SESSION, await_number
+from holdfast.broker.copies cimport ANNOUNCED, FLIGHT, LANDED, TAKEN
 from holdfast.broker.histogram cimport add_to
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_passing
@@ -44,7 +45,6 @@ cdef class Session:
     def clear(self) -> None:
         """The session ends: nothing that waits for its client is kept."""
         self._drop_everything()
-        self.resend = self.again = self.tail
         self.board.log_flight(0, self.serial, 0)
         self.received = self.kept = self.recalled = None
         self.recovered = None
@@ -74,7 +74,6 @@ cdef class Session:
         self.awaited_ns = 0
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head
-        self.again = self.tail
         self.impatient = False
         self.reported = False
         self.want_pump()
@@ -145,7 +144,7 @@ cdef class Session:
             if qos or (m.flags & FINITE and self.board.now_ns < self.awaited_ns):
                 self.queue(m, qos, bits, ids)
             return
-        if (self.queued or self.resend < self.again or not self.link.writable
+        if (self.queued or self.resend != self.tail or not self.link.writable
                 or self.link.out.len >= OUT_HIGH or (qos and not self.window_open())):
             self.queue(m, qos, bits, ids)
         else:
@@ -153,25 +152,25 @@ cdef class Session:
 
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         cdef Terms terms = <Terms>m.topic.terms
-        cdef int sent = FLOWN
         if m.expires_ns and self.board.now_ns >= m.expires_ns:
             terms.expired += 1
             return
-        if qos:
-            sent = self.fly(m, qos, bits, ids)
-        elif not self.link.put_publish(m, 0, 0, bits, ids):
-            sent = LOST
-        elif m.flags & TRACKED:
-            self.link.hand(m)
-        if sent == FLOWN:
-            self.count(m, bits)
-        elif sent == LOST:
+        if qos == 0:
+            if not self.link.put_publish(m, 0, 0, bits, ids):
+                terms.dropped += 1
+                return
+            if m.flags & TRACKED:
+                self.link.hand(m)
+        elif not self.fly(m, qos, bits, ids):
             terms.dropped += 1
+            return
+        elif self.flights[(self.tail - 1) & (self.flights_cap - 1)].stage == AWAITS_FLIGHT:
+            return  # it is counted when it leaves
+        self.count_sent(m, bits)
 
-    cdef void count(self, Message* m, uint8_t bits) noexcept:
-        """A message went out."""
+    cdef void count_sent(self, Message* m, uint8_t bits) noexcept:
+        """A message was written to the client, for the first time."""
         cdef Terms terms = <Terms>m.topic.terms
-        cdef int64_t now_ns = self.board.now_ns
         cdef int64_t latency_ns
         self.sent += 1
         self.board.messages_sent += 1
@@ -179,7 +178,7 @@ cdef class Session:
         if bits & AGAIN:
             return
         latency_ns = self.board.wall_ns - m.created_ns
-        if now_ns > m.deadline_ns or latency_ns > m.topic.dispatch_ns:  # it may have come too late already
+        if self.board.now_ns > m.deadline_ns or latency_ns > m.topic.dispatch_ns:  # it may have come too late already
             if m.created_ns < self.board.took_over_ns:
                 return  # its publisher sent it again: whether its subscribers had it in time, they know alone
             terms.late += 1
@@ -187,19 +186,18 @@ cdef class Session:
         if self.board.counting:
             add_to(&terms.latency, latency_ns)
 
-    cdef int fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
-        """Gives a packet identifier and sends; the message is kept until it is acknowledged."""
+    cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
+        """Gives a packet identifier and sends; the message is kept until it is acknowledged. With QoS 2 backup and
+        journal hear of the identifier first: whoever goes on must know under which the client may have it."""
         cdef Flight* flight
-        cdef uint64_t turn = 0
-        cdef bint waits = 0
+        cdef uint16_t packet_id = self.tail % PACKET_IDS + 1
+        cdef uint64_t turn = self.known_with(m) if qos == 2 else 0
+        cdef bint waits = qos == 2 and (self.board.backup is not None or turn > self.board.turn_safe)
         if not self.room_for_flight():
-            return LOST
-        if qos == 2:
-            turn = self.may_go(m)
-            waits = turn > self.board.turn_safe or self.resend != self.tail  # behind others that wait
+            return 0
         if not waits and not self.link.put_publish(
-                m, qos, self.tail % PACKET_IDS + 1, bits | DUP if m.flags & RECOVERED else bits, ids):
-            return LOST
+                m, qos, packet_id, bits | DUP if m.flags & RECOVERED else bits, ids):
+            return 0
         flight = &self.flights[self.tail & (self.flights_cap - 1)]
         message_hold(m)
         m.holders += 1
@@ -208,46 +206,39 @@ cdef class Session:
         flight.ids = ids
         flight.bits = bits
         flight.notes = 0
-        flight.stage = AWAITS_PUBACK
-        if qos == 2:
-            flight.stage = AWAITS_PUBREC
-            self.board.note(FLIGHT, self.serial, self.tail % PACKET_IDS + 1, m.minor)
-            if m.flags & JOURNALED:
-                flight.notes = LOGGED
-                self.board.log_flight(m.minor, self.serial, self.tail % PACKET_IDS + 1)
+        flight.stage = AWAITS_PUBACK if qos == 1 else AWAITS_FLIGHT if waits else AWAITS_PUBREC
         self.tail += 1
+        self.resend = self.tail
         self.in_flight += 1
+        if qos == 2 and m.flags & JOURNALED:
+            flight.notes = LOGGED
+            self.board.log_flight(m.minor, self.serial, packet_id)
         if waits:
-            flight.notes |= UNSENT
-            flight.turn = turn
-            self.wait_for_journal()
-            return WAITS_FOR_JOURNAL
-        if self.resend + 1 == self.tail:
-            self.resend = self.tail
-        return FLOWN
+            self.board.note(FLIGHT, self.serial, packet_id, m.minor)
+            if not (await_number(self.board.written, turn, NULL, self, <uint32_t>(OF_SESSION | packet_id), 0)
+                    if self.board.backup is None else await_number(
+                        self.board.sent, self.board.frames, NULL, self, <uint32_t>(OF_SESSION | packet_id), turn)):
+                self.take_off(flight, packet_id)
+        return 1
 
-    cdef uint64_t may_go(self, Message* m) noexcept:
-        """With which turn of the journal enough is known of the next identifier."""
+    cdef uint64_t known_with(self, Message* m) noexcept:
+        """The turn of the journal with which it knows enough of the next identifier."""
         cdef uint64_t ahead = min(max(<uint64_t>IDS_AHEAD, <uint64_t>self.in_flight), <uint64_t>IDS_AHEAD_MAX)
-        if self.tail + ahead > self.reserved:
+        if self.tail + ahead > self.announced:
             self.announce(ahead)
         if m.flags & JOURNALED:
             return self.board.turn
-        return self.reserved_turn if self.tail >= self.reserved_safe else 0
+        return self.announced_turn if self.tail >= self.announced_safe else 0
 
     cdef void announce(self, uint64_t ahead) noexcept:
         """Heir and journal hear up to where identifiers may be given, and from where on they may be in use."""
         cdef uint64_t up_to = min(self.tail + 2 * ahead, self.head + PACKET_IDS)
-        if self.reserved_turn <= self.board.turn_safe:
-            self.reserved_safe = self.reserved
-        self.reserved_turn = self.board.turn
-        self.reserved = up_to
+        if self.announced_turn <= self.board.turn_safe:
+            self.announced_safe = self.announced
+        self.announced_turn = self.board.turn
+        self.announced = up_to
         self.board.note(ANNOUNCED, self.serial, (up_to - 1) % PACKET_IDS + 1, self.head % PACKET_IDS + 1)
-        self.board.log_given(self.serial, self.head % PACKET_IDS + 1, (up_to - 1) % PACKET_IDS + 1)
-
-    cdef void wait_for_journal(self) noexcept:
-        if not self.in_line:
-            self.in_line = self.board.wait_in(&self.board.unwritten, self)
+        self.board.log_announced(self.serial, self.head % PACKET_IDS + 1, (up_to - 1) % PACKET_IDS + 1)
 
     cdef bint room_for_flight(self) noexcept:
         cdef Flight* grown
@@ -356,7 +347,7 @@ cdef class Session:
             return
         if self.resend != self.tail:
             self.send_again()
-        while self.queued and self.link.out.len < OUT_HIGH and self.resend >= self.again:
+        while self.queued and self.link.out.len < OUT_HIGH and self.resend == self.tail:
             best = -1
             for i in range(LANES):
                 if self.lanes[i].len == 0 or (i & 1 and not self.window_open()):
@@ -383,55 +374,31 @@ cdef class Session:
 
     cdef void send_again(self) noexcept:
         """After a reconnect: every unacknowledged packet in its order, with its own identifier, and no more
-        messages at once than the client takes now. At any time: what waited for the journal."""
+        messages at once than the client takes now."""
         cdef Flight* flight
+        cdef uint16_t packet_id
         cdef uint32_t outstanding = 0
         cdef uint64_t i = self.head
-        while i < self.resend and self.resend < self.again:
+        while i != self.resend:
             outstanding += self.flights[i & (self.flights_cap - 1)].stage != DONE  # room comes with PUBCOMP
             i += 1
         while self.resend != self.tail and self.link.out.len < OUT_HIGH:
             flight = &self.flights[self.resend & (self.flights_cap - 1)]
-            if flight.stage != DONE and flight.notes & UNSENT:
-                if flight.turn > self.board.turn_safe:
-                    self.wait_for_journal()
-                    break
-            elif self.resend >= self.again:
-                self.resend += 1    # it went out when it was given
-                continue
-            if flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC:
-                if self.resend < self.again and outstanding >= self.window:
-                    break
+            if AWAITS_PUBACK <= flight.stage <= AWAITS_PUBREC and outstanding >= self.window:
+                return
             outstanding += flight.stage != DONE
-            self.send_flight(flight, self.resend % PACKET_IDS + 1)
+            packet_id = self.resend % PACKET_IDS + 1
+            if flight.stage == AWAITS_PUBCOMP:
+                self.link.put_ack(PUBREL, packet_id, 0)
+                if flight.notes & GUESSED:  # once is enough: who holds none may not like to be asked
+                    self.land(flight)
+            elif (flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC) and not self.link.put_publish(
+                    flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
+                    flight.bits | DUP, flight.ids):
+                self.landed(flight, packet_id)
             self.resend += 1
         if self.head != self.tail and self.flights[self.head & (self.flights_cap - 1)].stage == DONE:
             self._advance()
-
-    cdef void send_flight(self, Flight* flight, uint16_t packet_id) noexcept:
-        """Sends a delivery again, or one that waited for the journal."""
-        cdef bint first = flight.notes & UNSENT
-        if flight.stage == AWAITS_PUBCOMP:
-            self.link.put_ack(PUBREL, packet_id, 0)
-            if flight.notes & GUESSED:  # once is enough: who holds it lets go of it, who does not may not like it
-                self.land(flight)
-        elif flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC:
-            flight.notes &= ~UNSENT
-            if not self.link.put_publish(
-                    flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
-                    flight.bits if first and not flight.message.flags & RECOVERED else flight.bits | DUP, flight.ids):
-                self.drop_flight(flight, packet_id)
-            elif first:
-                self.count(flight.message, flight.bits)
-
-    cdef void drop_flight(self, Flight* flight, uint16_t packet_id) noexcept:
-        """It cannot be sent."""
-        (<Terms>flight.message.topic.terms).dropped += 1
-        if flight.stage == AWAITS_PUBREC:
-            self.board.note(LANDED, self.serial, packet_id, 0)
-            if flight.notes & LOGGED:
-                self.board.log_flight(0, self.serial, packet_id)
-        self.land(flight)
 
     # What the client says of what was sent to it
 
@@ -468,7 +435,7 @@ cdef class Session:
     cdef bint received_by_client(self, uint16_t packet_id, uint8_t reason) noexcept:
         """PUBREC. Returns 0 when no such message is on its way."""
         cdef Flight* flight = self.flight_of(packet_id)
-        if flight == NULL or flight.stage == AWAITS_PUBACK or flight.notes & UNSENT:
+        if flight == NULL or flight.stage < AWAITS_PUBREC:
             return 0
         if flight.stage == AWAITS_PUBREC:
             self.board.note(TAKEN, self.serial, packet_id, 0)
@@ -482,15 +449,33 @@ cdef class Session:
             self.completed(packet_id)
         return 1
 
+    cdef void take_off(self, Flight* flight, uint16_t packet_id) noexcept:
+        """PUBLISH leaves, unless it is among those that go again to a client that came back."""
+        cdef Message* m = flight.message
+        cdef uint64_t behind = (<uint64_t>packet_id - 1 + PACKET_IDS - self.resend % PACKET_IDS) % PACKET_IDS
+        flight.stage = AWAITS_PUBREC
+        if self.link is None or behind < self.tail - self.resend:
+            return
+        if self.link.put_publish(m, 2, packet_id, flight.bits | DUP if m.flags & RECOVERED else flight.bits, flight.ids):
+            self.count_sent(m, flight.bits)
+        else:
+            (<Terms>m.topic.terms).dropped += 1
+            self.landed(flight, packet_id)
+            self._advance()
+
     cdef uint64_t taken_turn(self, uint16_t packet_id) noexcept:
-        """The journal must know that the client has it, if it knows of the delivery: with which turn it does."""
+        """The turn with which the journal knows that the client has it, if it knows of the delivery at all."""
         cdef Flight* flight = self.flight_of(packet_id)
         return self.board.turn if flight != NULL and flight.notes & LOGGED else 0
 
     cdef void release(self, uint16_t packet_id) noexcept:
-        """Whoever takes over knows that the client has it: the client may forget its identifier."""
+        """Whoever takes over knows how far the delivery is: the client gets it, or may forget its identifier."""
         cdef Flight* flight = self.flight_of(packet_id)
-        if flight != NULL and flight.stage >= AWAITS_PUBCOMP:
+        if flight == NULL:
+            return
+        if flight.stage == AWAITS_FLIGHT:
+            self.take_off(flight, packet_id)
+        elif flight.stage >= AWAITS_PUBCOMP:
             flight.stage = AWAITS_PUBCOMP
             if self.link is not None:
                 self.link.put_ack(PUBREL, packet_id, 0)
@@ -521,11 +506,16 @@ cdef class Session:
         """PUBCOMP."""
         cdef Flight* flight = self.flight_of(packet_id)
         if flight != NULL and flight.stage == AWAITS_PUBCOMP:
+            self.landed(flight, packet_id)
+            self._advance()
+
+    cdef void landed(self, Flight* flight, uint16_t packet_id) noexcept:
+        """Its identifier is free, and whoever takes over hears so."""
+        if flight.stage != AWAITS_PUBACK:
             self.board.note(LANDED, self.serial, packet_id, 0)
             if flight.notes & LOGGED:
                 self.board.log_flight(0, self.serial, packet_id)
-            self.land(flight)
-            self._advance()
+        self.land(flight)
 
     cdef void _advance(self) noexcept:
         while self.head != self.tail and self.flights[self.head & (self.flights_cap - 1)].stage == DONE:
@@ -542,8 +532,8 @@ cdef class Session:
     # What a backup knows of the deliveries of its primary
 
     cdef void skip_identifiers(self, uint16_t beyond) noexcept:
-        """Another broker may have given some that we do not know of. The next ones lie behind all up to `beyond`,
-        and a while more; without one (0) nobody holds any, and they lie far from those of our own."""
+        """Another broker may have given some that we do not know of. The next ones lie a while behind all up to
+        `beyond`; without it (0) nobody holds any, and they lie far from those of our own."""
         cdef uint64_t steps = PACKET_IDS // 2
         cdef Flight* flight
         if beyond:
@@ -559,7 +549,7 @@ cdef class Session:
             flight.ids = NULL
             self.tail += 1
             steps -= 1
-        self.reserved = self.reserved_safe = self.tail if beyond else 0
+        self.announced = self.announced_safe = self.tail if beyond else 0
 
     cdef bint restore(self, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept:
         """A QoS 2 delivery that another broker began goes on here, under its identifier."""

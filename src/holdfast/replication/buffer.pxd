@@ -35,6 +35,8 @@ cdef class BackupBuffer:
     cdef readonly dict unjournaled          # turn of the journal that is not safe yet -> the first frame that waits
     cdef public object cleared              # called when what was here counts no more; None: nobody cares
     cdef uint64_t confirmed                 # frames that the primary was told of
+    cdef public bint fed                    # the primary that is followed sends its copies here
+    cdef public bint custody                # what the first heir of a primary must have is here
 
     cdef bint copy(self, const uint8_t* at, uint32_t size)
     cdef void journal(self, Message* m)

@@ -80,6 +80,7 @@ cdef class BackupBuffer:
         self.unjournaled = {}
         self.frames = 0
         self.confirmed = 0
+        self.fed = self.custody = False
 
     def restore(self, uint64_t number, int64_t created_ns, uint8_t qos, uint16_t retain, uint64_t origin,
                 bytes topic not None, bytes props not None, bytes payload not None, int64_t expires_wall_ns) -> bool:
@@ -249,13 +250,16 @@ cdef class BackupBuffer:
             self.exchange(serial, packet_id, True)
         elif at[0] == ANNOUNCED:
             self.given[serial] = (<uint16_t>number, packet_id)
-            self.core.board.log_given(serial, <uint16_t>number, packet_id)
+            self.core.board.log_announced(serial, <uint16_t>number, packet_id)
+            self.await_journal()
         elif at[0] == FLIGHT:
+            self.asked = True
             flights.pop(packet_id, None)
             flights[packet_id] = [number, False]
             m = self.find(number)
             if m != NULL and m.flags & JOURNALED:
                 self.core.board.log_flight(number, serial, packet_id)
+                self.await_journal()
         elif at[0] == TAKEN and packet_id in flights:
             self.asked = True
             flights[packet_id][1] = True

@@ -1,8 +1,11 @@
 """A member that would serve: whether it is the one to do so, and what the arbiter says to that.
 
 Laws:
-- nobody serves who hears, or lately heard, of a primary, or of a member that knows more
-- a member that starts waits `join_wait` for the others, unless all of them are there
+- nobody serves who hears, or lately heard, of a primary, or of a member that is worth more: one of a later
+  epoch or view, with the messages of that view's primary, which a primary that stepped down has let go of,
+  or with more state
+- a member that starts waits `join_wait` for the others, unless all of them are there; then it leaves those
+  who are worth as much and come before it twice `silence` each
 - with an arbiter nobody serves in a view that it was not given
 """
 
@@ -37,15 +40,24 @@ class Candidacy:
         waited = now_ns - since_ns >= member.group.join_wait_ns
         if len(others) + 1 < len(member.group.members) and not waited:
             return False
-        mine = (member.log.epoch, member.log.number, -member.index)
-        return all(mine > (other.epoch, other.number, -other.index) for other in others)
+        mine = member.worth
+        before = sum(other.worth == mine and other.index < member.index for other in others)
+        return all(other.worth <= mine for other in others) and now_ns >= self._turn_ns(before)
+
+    def _turn_ns(self, before: int) -> int:
+        """When it is our turn, if so many come before us. They begin at the latest when we could."""
+        if not before:
+            return 0
+        group = self.member.group
+        return self.member.joining_since_ns + group.join_wait_ns + before * 2 * group.silence_ns
 
     @property
     def next_ns(self) -> int | None:
         """When waiting ends: for those who did not answer, and for those who were seen and did not come."""
         member = self.member
         waits = [member.joining_since_ns, *(each.at_ns + 1 for each in member.peers.sightings.values())]
-        dues = (since_ns + member.group.join_wait_ns for since_ns in waits)
+        dues = [since_ns + member.group.join_wait_ns for since_ns in waits]
+        dues += [self._turn_ns(before) for before in range(1, member.index + 1)]
         return min((due_ns for due_ns in dues if due_ns > member.turned_ns), default=None)
 
     def claim(self, now_ns: int) -> None:

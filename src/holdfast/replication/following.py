@@ -34,6 +34,7 @@ class Following:
         for other in self.member.peers.all():
             other.buffer = None
         peer.buffer = self.member.buffer
+        peer.buffer.fed = False
         self.member.peers.send(peer, Ask(self.member.log.epoch, self.member.log.number))
 
     def view_is(self, peer: Peer, word: ViewIs, now_ns: int) -> None:
@@ -48,6 +49,8 @@ class Following:
                 self.member.entitled, self.member.entitled_by = word.number, word.primary
                 if word.heirs[0] != self.member.name:
                     self.member.buffer.clear()  # the first heir has the copies
+                elif self.member.buffer.fed:
+                    self.member.buffer.custody = True
                 self.member.happen(Happening.SYNCED, now_ns)
             elif self.member.role is Role.BACKUP:
                 self.member.role = Role.SYNCING

@@ -42,6 +42,7 @@ from holdfast.replication.messages import (
     State,
     ViewIs,
     Word,
+    Worth,
     digest_of,
 )
 from holdfast.replication.peer import Peer
@@ -144,6 +145,10 @@ class Member:
     @property
     def core(self) -> Core:
         return self.broker.core
+
+    @property
+    def worth(self) -> Worth:
+        return Worth(self.log.epoch, self.entitled, self.buffer.custody, self.log.number)
 
     def count_refusal(self, reason: int, text: str) -> None:
         self.broker.count_refusal(reason, text)
@@ -298,6 +303,8 @@ class Member:
                 self.serving.has(peer, word.number, now_ns)
             case Drop():
                 self.event("dropped", {"by": peer.state.name, "why": word.why})
+                if not self.group.zookeeper:
+                    self.buffer.custody = False  # it goes on without us; an arbiter may decide otherwise
                 self.peers.sighted(peer)
                 self.peers.close(peer)
             case Bye():
@@ -327,10 +334,14 @@ class Member:
             contracts=self._digest,
             name=self.name,
             role=self.role,
-            view=self.view_max,
-            epoch=self.log.epoch,
-            number=self.log.number,
+            view=self._view_told,
+            worth=self.worth,
         )
+
+    @property
+    def _view_told(self) -> int:
+        """The view that we serve in, or else the highest that we know of."""
+        return self.view.number if self.role is Role.PRIMARY else self.view_max
 
     def _greeted(self, peer: Peer, hello: Hello, now_ns: int) -> None:
         if peer.state.greeted:  # it has other contracts than before
@@ -366,8 +377,8 @@ class Member:
             if role is not Role.PRIMARY:
                 self.happen(Happening.DROPPED, now_ns)
         elif role is Role.PRIMARY and view >= self.view_max:
-            self.view_max = view
             if not self.peers.unsettled(peer, now_ns):  # or else its next beat says the same
+                self.view_max = view
                 self.happen(Happening.PRIMARY_FOUND, now_ns, peer)
         elif not self.serving.outgrow(state, now_ns):
             self.heard_of(view, now_ns)
@@ -517,9 +528,8 @@ class Member:
         state: PeerState = peer.state
         return Beat(
             role=self.role,
-            view=self.view_max,
-            epoch=self.log.epoch,
-            number=self.log.number,
+            view=self._view_told,
+            worth=self.worth,
             published=self.broker.core.number,
             sent_ns=now_ns,
             echo_ns=state.echo_ns,

@@ -24,8 +24,18 @@ FIELD_BYTES_MAX = 65_535  # of a name or text of MQTT
 FRAME_BYTES_MAX = PACKET_BYTES_MAX + PACKET_BYTES_MAX // 256 + 2 * FIELD_BYTES_MAX + 131_072
 
 
+class Worth(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """What a member has, the weightiest first: of two the greater one serves. `entitled` is the last view
+    that it served, or was an heir in; `custody`: as first heir it has the messages of that view's primary."""
+
+    epoch: int = 0
+    entitled: int = 0
+    custody: bool = False
+    number: int = 0
+
+
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """The first word of both sides. `epoch` and `number` say how much state the speaker has."""
+    """The first word of both sides."""
 
     protocol: int
     group: str
@@ -33,8 +43,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     name: str
     role: Role
     view: int
-    epoch: int
-    number: int
+    worth: Worth
 
 
 class Challenge(msgspec.Struct, tag="challenge", frozen=True):
@@ -60,8 +69,7 @@ class Beat(msgspec.Struct, tag="beat", frozen=True):
 
     role: Role
     view: int
-    epoch: int
-    number: int
+    worth: Worth
     published: int
     sent_ns: int
     echo_ns: int

@@ -135,6 +135,7 @@ cdef class Peer(Wire):
         elif kind == RESET and size == 0:
             if self.buffer is not None:
                 self.buffer.clear()
+                self.buffer.fed = True
         elif kind == MARK:
             if self.buffer is not None and not self.buffer.mark(body, size):
                 self.fault = "a malformed mark"

@@ -31,6 +31,7 @@ from holdfast.replication.messages import (
     Proof,
     Refusal,
     Word,
+    Worth,
     decode_word,
     encode_word,
 )
@@ -54,8 +55,7 @@ class PeerState(Struct):
     index: int = -1
     role: Role = Role.JOINING
     view: int = 0
-    epoch: int = 0
-    number: int = 0
+    worth: Worth = Worth()
     follows: bool = False  # asked for our state
     has: int = 0  # how much of it it has
     echo_ns: int = 0
@@ -80,8 +80,7 @@ class Sighting(Struct, frozen=True):
 
     index: int
     role: Role
-    epoch: int
-    number: int
+    worth: Worth
     at_ns: int
 
 
@@ -271,7 +270,7 @@ class Peers:
             self.send(peer, self._hello())
 
     def _measure(self, state: PeerState, beat: Beat, now_ns: int) -> None:
-        state.epoch, state.number = beat.epoch, beat.number
+        state.worth = beat.worth
         state.echo_ns, state.echo_heard_ns = beat.sent_ns, now_ns
         if beat.echo_ns:
             state.way_ns = max(0, now_ns - beat.echo_ns - beat.held_ns) // 2
@@ -292,7 +291,7 @@ class Peers:
         else:
             state: PeerState = peer.state
             state.name, state.index = hello.name, names.index(hello.name)
-            state.epoch, state.number = hello.epoch, hello.number
+            state.worth = hello.worth
             state.contracts = hello.contracts
             peer.frame_bytes_max = FRAME_BYTES_MAX
             self.sightings.pop(hello.name, None)
@@ -317,17 +316,13 @@ class Peers:
     def _saw(self, hello: Hello, at_ns: int) -> None:
         names = [member.name for member in self.group.members]
         if hello.name in names and hello.name != self.name:
-            self.sightings[hello.name] = Sighting(
-                names.index(hello.name), hello.role, hello.epoch, hello.number, at_ns
-            )
+            self.sightings[hello.name] = Sighting(names.index(hello.name), hello.role, hello.worth, at_ns)
 
     def sighted(self, peer: Peer) -> None:
         """A member that we know says that it will not have us."""
         state: PeerState = peer.state
         if state.greeted:
-            self.sightings[state.name] = Sighting(
-                state.index, state.role, state.epoch, state.number, peer.heard_ns
-            )
+            self.sightings[state.name] = Sighting(state.index, state.role, state.worth, peer.heard_ns)
 
     def sighted_since(self, since_ns: int) -> list[Sighting]:
         here = {peer.state.name for peer in self.greeted()}

@@ -129,10 +129,10 @@ class Keeper(ClientProcess):
         self.wake()
 
     def _look(self) -> None:
-        self.ledger.seen = Seen(set(), {})
+        tried = [wanted for name, wanted in self.ledger.granted if name == self.name]
+        self.ledger.seen = Seen(tried, set(), {})
         self.client.subscribe_to([f"{RETAINED}/#"])
-        mine = [wanted for name, wanted in self.ledger.granted if name == self.name]
-        for topic in mine:
+        for topic in tried:
             self.client.publish_once(Publish(topic, THROUGH))
 
 

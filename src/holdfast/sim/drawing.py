@@ -192,7 +192,7 @@ def _draw_topics(
         qos = rng.choice(levels)
         slack_ns = _slack_ns(rng, cost_ns, job_ns, urgent)
         if qos == 2:
-            slack_ns += 2 * (max(ways["peer"].longest_ns, ways["slow"].longest_ns) + 2 * cost_ns)
+            slack_ns += 4 * (max(ways["peer"].longest_ns, ways["slow"].longest_ns) + 2 * cost_ns)
         periods = (1, 1, 1, 2) if job_ns else (1, 2, 2, 3, 4, 4, 5, 8)
         contract = _draw_contract(rng, deployment, ways, tick_ns * rng.choice(periods), slack_ns, index)
         admission = admit(contract, deployment)

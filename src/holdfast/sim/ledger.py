@@ -74,9 +74,10 @@ class Kept(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What an ordinary client got when it came back at the end: through which of its subscriptions, and the
-    retained messages of the topics it asked for."""
+    """What an ordinary client got when it came back at the end: which of its subscriptions it tried, through
+    which of them something came, and the retained messages of the topics it asked for."""
 
+    tried: list[str]
     through: set[str]
     retained: dict[str, bytes]
 
