@@ -191,8 +191,9 @@ def _draw_topics(
         urgent = left > 0 and rng.random() < 0.2
         qos = rng.choice(levels)
         slack_ns = _slack_ns(rng, cost_ns, job_ns, urgent)
-        if qos == 2:
+        if qos == 2:  # two round trips to the heir, and a slice that runs when the second is over
             slack_ns += 4 * (max(ways["peer"].longest_ns, ways["slow"].longest_ns) + 2 * cost_ns)
+            slack_ns += SLICE_BUSY * job_ns * 5 // 4
         periods = (1, 1, 1, 2) if job_ns else (1, 2, 2, 3, 4, 4, 5, 8)
         contract = _draw_contract(rng, deployment, ways, tick_ns * rng.choice(periods), slack_ns, index)
         admission = admit(contract, deployment)
