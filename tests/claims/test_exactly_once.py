@@ -1,7 +1,7 @@
 """docs/failover.md: QoS 2 from end to end while all brokers are killed, again and again.
 
 Both clients are plain ones that keep their session. The publisher has many messages under way, and sends
-again, with DUP, what was not answered; the subscriber knows a repetition by its identifier, and by nothing else.
+again, with DUP, what was not answered; the subscriber knows a repetition by its identifier alone.
 """
 
 from __future__ import annotations

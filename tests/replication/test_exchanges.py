@@ -336,6 +336,7 @@ def test_whatever_was_under_way_the_next_life_gives_other_identifiers(
         if life == 0:
             subscriber.subscribe("plain/1")
         settle(kept, subscriber)
+        assert subscriber._under_way == set(), "or a later message is taken for a repetition"
         publisher = kept.client("p")
         for number in range(count):
             publisher.say(Publish("plain/1", b"%d of %d" % (number, life), qos=2, packet_id=number + 1))
@@ -370,6 +371,34 @@ def test_a_client_that_holds_no_identifier_is_asked_once_to_let_go_of_it() -> No
     kept.run()
     (message,) = again.messages()
     assert message.packet_id not in released
+
+
+def test_identifiers_are_given_when_the_disk_knows_how_far_they_go() -> None:
+    """Of plain messages only the first of a session waits; more identifiers are announced ahead."""
+    notebook = Notebook()
+    kept = bench(notebook)
+    publisher, subscriber = kept.client("p"), kept.client("s", **FOREVER)
+    subscriber.subscribe("plain/1", qos=2)
+    kept.syncs = False
+    publisher.say(Publish("plain/1", b"first", qos=2, packet_id=1))
+    assert subscriber.messages() == []
+    kept.syncs = True
+    kept.run()
+    (first,) = subscriber.messages()
+    written = len(notebook.records)
+    for number in range(2, 202):
+        kept.syncs = False
+        publisher.say(Publish("plain/1", b"", qos=2, packet_id=number))
+        publisher.say(Pubrel(number))
+        (message,) = subscriber.messages()
+        kept.syncs = True
+        subscriber.say(Pubrec(message.packet_id))
+        subscriber.say(Pubcomp(message.packet_id))
+        subscriber.take()
+    assert len(notebook.records) - written <= 200 / 8
+    assert kept.keeping is not None
+    start, end = kept.keeping.marks.given[kept.broker.clients.sessions["s"].serial]
+    assert start == first.packet_id <= message.packet_id <= end <= message.packet_id + 40
 
 
 def test_a_session_without_qos_2_is_asked_nothing() -> None:
