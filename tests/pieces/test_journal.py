@@ -20,7 +20,17 @@ from holdfast.journal.memory import MemoryDisk
 from holdfast.journal.reading import BLOCK_BYTES, SegmentFile
 from holdfast.replication.increments import StateLog, apply
 from holdfast.replication.keeping import SNAPSHOT_PIECE, Health, keep_alone
-from holdfast.replication.memory import FLIGHTS_PIECE, Marks, Message, Recollection, state_entries
+from holdfast.replication.memory import (
+    ANNOUNCED,
+    FLIGHTS_PIECE,
+    OPEN,
+    Kind,
+    Marks,
+    Message,
+    Recollection,
+    state_entries,
+    threes,
+)
 
 BOUNDS = Bounds(segment_bytes=4096, bytes_max=400_000, waiting_bytes_max=200_000)
 LONGEST = BOUNDS.body_bytes_max
@@ -127,7 +137,7 @@ def test_increments_of_a_journal_are_numbered_without_gaps(size: int, length: in
 
 @given(sizes=st.lists(any_size(FLIGHTS_PIECE), max_size=4))
 @settings(max_examples=25, deadline=None)
-def test_deliveries_under_way_are_all_in_a_snapshot(sizes: list[int]) -> None:
+def test_exchanges_under_way_are_all_in_a_snapshot(sizes: list[int]) -> None:
     told = [
         each
         for serial, size in enumerate(sizes, 1)
@@ -136,8 +146,17 @@ def test_deliveries_under_way_are_all_in_a_snapshot(sizes: list[int]) -> None:
     ]
     marks, recalled = Marks(), Marks()
     marks.add_flights(told)
-    for piece in marks.flight_entries():
+    marks.add_flights(
+        [each for serial, size in enumerate(sizes, 1) for each in (ANNOUNCED | size, serial, 1)]
+    )
+    for _, serial, packet_id in threes(told):
+        marks.add_received((serial, packet_id | OPEN))
+    for piece in marks.exchange_entries():
         for entry in piece:
-            recalled.add_flights(array("Q", entry.body))
+            add = recalled.add_flights if entry.kind is Kind.FLIGHTS else recalled.add_received
+            add(array("Q", entry.body))
     assert recalled.flights == marks.flights
+    assert recalled.given == marks.given
+    assert recalled.received == marks.received
     assert sum(map(len, recalled.flights.values())) == sum(sizes)
+    assert sum(map(len, recalled.received.values())) == sum(sizes)

@@ -18,6 +18,7 @@ cdef struct Awaited:
     Message* message    # owned, or NULL
     PyObject* who       # owned, or NULL: a link with an acknowledgement that waits, or a session with a delivery
     uint32_t index      # which acknowledgement, or OF_SESSION and the packet identifier
+    uint64_t turn       # of the journal that must be safe as well; 0: none
 
 
 cdef struct Awaiting:
@@ -29,5 +30,6 @@ cdef struct Awaiting:
 cdef inline Awaited* awaited_first(Awaiting* awaiting) noexcept nogil:
     return &awaiting.items[awaiting.head & (awaiting.cap - 1)]
 
-cdef bint await_number(Awaiting* awaiting, uint64_t number, Message* m, object who, uint32_t index) noexcept
+cdef bint await_number(Awaiting* awaiting, uint64_t number, Message* m, object who, uint32_t index,
+                       uint64_t turn) noexcept
 cdef void awaited_forget(Awaiting* awaiting) noexcept

@@ -7,7 +7,8 @@ from libc.stdlib cimport free, malloc
 from holdfast.broker.message cimport Message, message_drop, message_hold
 
 
-cdef bint await_number(Awaiting* awaiting, uint64_t number, Message* m, object who, uint32_t index) noexcept:
+cdef bint await_number(Awaiting* awaiting, uint64_t number, Message* m, object who, uint32_t index,
+                       uint64_t turn) noexcept:
     """Adds an item; 0 when memory is gone."""
     cdef Awaited* grown
     cdef Awaited* item
@@ -30,6 +31,7 @@ cdef bint await_number(Awaiting* awaiting, uint64_t number, Message* m, object w
     item.number = number
     item.message = m
     item.index = index
+    item.turn = turn
     item.who = NULL if who is None else <PyObject*>who
     if m != NULL:
         message_hold(m)

@@ -258,8 +258,9 @@ class Broker:
             sessions = {session.serial: session for session in self.clients.sessions.values()}
             for serial, packet_id in free_again:
                 session = sessions.get(serial)
-                if session is not None and session.received is not None:
-                    session.received.discard(packet_id)
+                for identifiers in (session.received, session.kept) if session is not None else ():
+                    if identifiers is not None:
+                        identifiers.discard(packet_id)
 
     def reload(self, book: ContractBook) -> None:
         """New contracts: every topic looks up its own again; limits of running parts stay as they are."""

@@ -384,11 +384,14 @@ cdef class Connection(Wire):
             return
         if draft.qos:
             if draft.qos == 2 and self.session.received is not None and packet_id in self.session.received:
-                if topic == NULL:
+                if not first & 8 and self.session.is_new(packet_id):
+                    self.core.over(self.session, packet_id)
+                elif topic == NULL:
                     self._answer(0x50, packet_id, 0)
+                    return
                 else:
                     self.core.repeated(topic, self, self.owe(0x50, packet_id))  # PUBREC when the first one is safe
-                return
+                    return
             if self.inbound >= self.core.receive_max and self.version == 5:
                 self._wrong(RECEIVE_MAXIMUM_EXCEEDED,
                             f"up to {self.core.receive_max} messages may be unacknowledged")
@@ -404,14 +407,14 @@ cdef class Connection(Wire):
         elif self.serves and self.core.hear(topic, &draft, self.session.client_id):
             reason = 0
             if draft.qos == 2:
-                self.session.receive(packet_id)
+                self.session.receive(packet_id, False)
             if ack >= 0:
                 self.settle(<uint32_t>ack, 0)
         else:
             reason = self.core.accept(topic, &draft, self, self.session.serial, ack)
             self.number_published = self.core.number
             if draft.qos == 2 and reason == 0:
-                self.session.receive(packet_id)
+                self.session.receive(packet_id, (<Terms>topic.terms).durable and self.core.durable_log is not None)
         if reason:
             self.core.messages_refused += 1
             if ack >= 0 and not self._not_journaled(topic, reason, <uint32_t>ack):
@@ -564,13 +567,16 @@ cdef class Connection(Wire):
     cdef void _released(self, uint16_t packet_id):
         """PUBREL: the client will not send that QoS 2 message again."""
         cdef int64_t index
-        if self.session.received is not None and packet_id in self.session.received:
-            self.session.received.discard(packet_id)
-            index = self.owe(0x70, packet_id)
-            if index >= 0:
-                self.core.released(self, self.session.serial, packet_id, <uint32_t>index)
+        cdef bint known = self.session.received is not None and packet_id in self.session.received
+        index = self.owe(0x70, packet_id)
+        if index < 0:
+            return
+        if known:
+            self.core.released(self, self.session, packet_id, <uint32_t>index)
+        elif self.session.released_turn > self.board.turn_safe:
+            self.core.tell_when_kept(self, <uint32_t>index, self.session.released_turn)  # its first PUBREL was lost
         else:
-            self._answer(0x70, packet_id, PACKET_ID_NOT_FOUND)
+            self.settle(<uint32_t>index, PACKET_ID_NOT_FOUND)
 
     cdef void _answer(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept:
         """Acknowledges at once, but never before what came earlier."""

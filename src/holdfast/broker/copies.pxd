@@ -28,6 +28,7 @@ cdef enum MarkKind:
     TAKEN = 3       # the subscriber is done with it; its identifier is not free yet
     LANDED = 4      # the identifier is free
     RECEIVED = 5    # the publisher may send that QoS 2 message again
+    ANNOUNCED = 7       # identifiers of QoS 2 deliveries, from the number on up to that one, may be given from now on
     HAD = 6         # sessions are done with a message while others are not: serial >> 4, and a bit for each of those 16
 
 
@@ -54,7 +55,7 @@ cdef inline uint64_t read_u64(const uint8_t* at) noexcept nogil:
 
 
 cdef uint8_t* begin_frame(Link link, uint8_t kind, uint32_t size) noexcept
-cdef bint put_copy(Link link, Message* m, int64_t wall_of_now_ns) noexcept
+cdef bint put_copy(Link link, Message* m, int64_t wall_of_now_ns, bint fresh) noexcept
 cdef bint put_mark(Link link, uint8_t mark, uint64_t serial, uint16_t packet_id, uint64_t number) noexcept
 cdef bint put_discards(Link link, const uint64_t* numbers, uint32_t count) noexcept
 cdef uint32_t put_had(Link link, Message* m, bint again) noexcept

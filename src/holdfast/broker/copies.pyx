@@ -21,8 +21,9 @@ cdef uint8_t* begin_frame(Link link, uint8_t kind, uint32_t size) noexcept:
     return at + FRAME_HEAD
 
 
-cdef bint put_copy(Link link, Message* m, int64_t wall_of_now_ns) noexcept:
-    """`wall_of_now_ns` is how far the wall clock is ahead of the broker's own."""
+cdef bint put_copy(Link link, Message* m, int64_t wall_of_now_ns, bint fresh) noexcept:
+    """`wall_of_now_ns` is how far the wall clock is ahead of the broker's own. With a `fresh` QoS 2 message its
+    publisher's exchange begins; of others the publisher may have its identifier back."""
     cdef uint32_t body = 2 + m.topic_size + varint_size(m.props_size) + m.props_size + m.payload_size
     cdef uint8_t* at = begin_frame(link, COPY, COPY_HEAD + body)
     if at == NULL:
@@ -33,7 +34,7 @@ cdef bint put_copy(Link link, Message* m, int64_t wall_of_now_ns) noexcept:
     write_u64(at + 24, <uint64_t>(m.expires_ns + wall_of_now_ns) if m.expires_ns else 0)
     write_u32(at + 32, m.expiry_at)
     write_u32(at + 36, m.topic_size)
-    write_u16(at + 40, m.packet_id)
+    write_u16(at + 40, m.packet_id if fresh else 0)
     at[42] = m.qos
     at[43] = (m.flags & RETAIN) | (ASKS_CONFIRM if m.flags & (OWED | HELD) else 0)
     memcpy(at + COPY_HEAD, message_topic(m), body)

@@ -51,6 +51,7 @@ cdef class Core(Protection):
     def __init__(self, *, int policy, uint64_t seed, limits) -> None:
         self.board = Board()
         self.board.sent = &self.sent
+        self.board.written = &self.written
         self.topics = TopicTable(limits.topics_max, seed)
         self.tree = SubscriptionTree()
         self.policy = <PolicyKind>policy
@@ -590,6 +591,7 @@ cdef class Core(Protection):
         travelled_ns = max(<int64_t>0, min(self.board.wall_ns - m.created_ns, topic.dispatch_ns))
         m.flags = (m.flags & (RETAIN | JOURNALED)) | RECOVERED | TRACKED | (FINITE if topic.loss >= 0 else 0)
         m.copied_to = 0
+        m.packet_id = 0     # whose exchange with its publisher goes on is known otherwise
         m.deadline_ns = self.board.now_ns + topic.dispatch_ns - travelled_ns
         m.major = schedule_key(self.policy, <Terms>topic.terms, m.deadline_ns, m.minor, topic.routes_len)
         m.major = max(m.major, topic.last_major)

@@ -67,7 +67,11 @@ cdef class Board:
     cdef public list done_log       # numbers of journaled messages that every subscriber has; None: no journal
     cdef public list had_log        # for the journal, three numbers each: message, 64 serials, those that are done
     cdef public list flight_log     # for the journal, three numbers each: message, serial, packet identifier of a QoS 2
-                                    # delivery; message 0: it is over, identifier 0: so are all of that session
+                                    # delivery; message 0: it is over, identifier 0: so are all of that session;
+                                    # ANNOUNCED and an identifier: all up to there, from the other on, may be given
+    cdef public uint64_t turn       # of the journal: what is noted now is written with it; 0: there is none
+    cdef public uint64_t turn_safe  # what was noted up to that turn is on disk, or nobody is to wait for it
+    cdef Awaiting* written          # borrowed from the core, or NULL: what waits until such a turn is safe
     cdef uint16_t markable          # flags of messages whose marks somebody needs; 0: nobody protects anything
     cdef Had fresh, aged            # rings of what is to be told: since the last turn of marks, and before it
     cdef int64_t fresh_ns, aged_ns  # when their oldest came
@@ -88,6 +92,7 @@ cdef class Board:
     cdef bint age_marks(self) noexcept
     cdef void log_had(self, Message* m) noexcept
     cdef void log_flight(self, uint64_t number, uint64_t serial, uint16_t packet_id) noexcept
+    cdef void log_announced(self, uint64_t serial, uint16_t from_id, uint16_t up_to_id) noexcept
     cdef void safe(self, Message* m) noexcept
     cdef void note(self, uint8_t mark, uint64_t serial, uint16_t packet_id, uint64_t number) noexcept
 

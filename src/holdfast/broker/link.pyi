@@ -20,6 +20,8 @@ class Board:
     done_log: list[int] | None
     had_log: list[int] | None
     flight_log: list[int] | None
+    turn: int
+    turn_safe: int
     marks: int
     marks_lag_ns: int
     marks_lag_max_ns: int

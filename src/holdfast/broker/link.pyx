@@ -20,6 +20,7 @@ from holdfast.mqtt.wire cimport (
 cdef extern from *:
     int __builtin_popcountll(uint64_t bits) noexcept nogil
 
+cdef uint64_t ANNOUNCED = <uint64_t>1 << 63  # in a flight log, with an identifier: see memory.py
 cdef uint8_t PUBACK = 0x40
 cdef uint8_t PUBREC = 0x50
 cdef uint8_t TOPIC_ALIAS = 0x23
@@ -206,6 +207,9 @@ cdef class Board:
     cdef void log_flight(self, uint64_t number, uint64_t serial, uint16_t packet_id) noexcept:
         if self.flight_log is not None:
             self.flight_log += (number, serial, packet_id)
+
+    cdef void log_announced(self, uint64_t serial, uint16_t from_id, uint16_t up_to_id) noexcept:
+        self.log_flight(ANNOUNCED | up_to_id, serial, from_id)
 
     def tell_discards(self, bint now=False) -> None:
         """What every subscriber has, the backup may let go of: together with copies, or else after a while."""

@@ -9,6 +9,8 @@
 #   backup knows under which identifier, so that a crash never doubles it
 #   what waits for a backup that is gone waits for the next one, or, when there is none, no longer;
 #   what waits for a journal that takes nothing is refused
+#   what is said of a QoS 2 exchange that the journal knows is said when it knows the next step: a publisher is given
+#   its identifier back, and a subscriber told to let go of its own, only then
 #   while acknowledgements are withheld, a publisher hears only of what every subscriber has
 #   marks lag, by `marks_lag` at most while the turns come in time; whatever is copied carries those that there are
 
@@ -27,6 +29,10 @@ cdef enum JobKind:
     DISPATCH = 1
 
 
+cdef enum:
+    OPEN = 0x10000      # with the identifier of a QoS 2 exchange that is not over
+
+
 cdef enum:  # how long a copy waits for the dispatch that makes it superfluous
     BRIEFLY = 0     # its publisher waits for an answer
     LONG = 1        # nobody waits
@@ -39,9 +45,10 @@ cdef class Protection:
     cdef JobQueue later     # messages that go to the backup unless every subscriber has them by then
     cdef Awaiting patient[WAITS]    # by time: messages that wait for their subscribers before they are copied
     cdef Awaiting sent      # by frames to the backup
-    cdef Awaiting written   # by publication numbers that the journal has
+    cdef Awaiting written   # by turns that the journal has
     cdef PolicyKind policy
-    cdef public list durable_log        # messages for the journal; None: there is none
+    cdef public list durable_log        # for the journal, in their order: messages, and serial and packet identifier of
+                                        # QoS 2 exchanges with publishers, OPEN or over; None: there is none
     cdef public bint journal_refuses    # it takes nothing now: durable messages that await an answer get a refusal
     cdef public bint copy_first         # no dispatch before its copy was sent
     cdef public int64_t patience_ns     # how long a copy waits BRIEFLY; LONG is LONGER times that
@@ -71,5 +78,8 @@ cdef class Protection:
     cdef void release_from(self, Awaited* awaited, uint16_t flag) noexcept
     cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept
     cdef void taken(self, Session session, uint16_t packet_id) noexcept
-    cdef void released(self, Link link, uint64_t serial, uint16_t packet_id, uint32_t index) noexcept
+    cdef void tell_when_kept(self, object who, uint32_t index, uint64_t turn) noexcept
+    cdef void released(self, Link link, Session session, uint16_t packet_id, uint32_t index)
+    cdef void over(self, Session session, uint16_t packet_id)
+    cdef void refuse(self, Message* m, list free_again)
     cdef void keep(self, Message* m)

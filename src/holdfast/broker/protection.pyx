@@ -7,7 +7,9 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from holdfast.broker.awaiting cimport OF_SESSION, Awaited, Awaiting, await_number, awaited_first, awaited_forget
-from holdfast.broker.copies cimport FLIGHT, RECEIVED, RELEASED, RESET, TAKEN, begin_frame, put_copy, put_had
+from holdfast.broker.copies cimport (
+    ANNOUNCED, FLIGHT, RECEIVED, RELEASED, RESET, TAKEN, begin_frame, put_copy, put_had,
+)
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
@@ -112,7 +114,7 @@ cdef class Protection:
                         self.plan(item.message, REPLICATE, item.message.major)
                 message_drop(item.message)
             if item.who != NULL:
-                await_number(&self.sent, self.board.frames, NULL, <object>item.who, item.index)
+                await_number(&self.sent, self.board.frames, NULL, <object>item.who, item.index, item.turn)
                 Py_DECREF(<object>item.who)
         free(before.items)
 
@@ -138,34 +140,43 @@ cdef class Protection:
         if not self.withheld:
             self.release_up_to(&self.sent, frames, CONFIRMED)
 
-    def journal_has(self, uint64_t number) -> None:
-        """The journal holds every durable message up to that publication number."""
-        self.release_up_to(&self.written, number, DURABLE)
+    def journal_has(self, uint64_t turn) -> None:
+        """The journal holds what was noted up to that turn, or nobody is to wait for it."""
+        self.board.turn_safe = turn
+        self.release_up_to(&self.written, turn, DURABLE)
 
     def journal_fails(self) -> list[tuple[int, int]]:
         """It takes nothing: who waits for it is refused now, though subscribers may get the message. Returns of the
         QoS 2 messages among them the session's serial and the packet identifier: that is free again."""
         cdef list free_again = []
-        cdef Message* m
-        cdef Link source
+        cdef Awaited item
         self.journal_refuses = True
+        self.board.turn_safe = NEVER
         while self.written.head != self.written.tail:
-            m = awaited_first(&self.written).message
+            item = awaited_first(&self.written)[0]
             self.written.head += 1
-            m.flags &= ~DURABLE
-            if m.flags & OWED:
-                source = <Link>m.source
-                m.flags &= ~OWED
-                m.topic.unsafe -= 1
-                if m.qos == 2:
-                    free_again.append((m.origin, m.packet_id))
-                    self.board.note(RELEASED, m.origin, m.packet_id, 0)
-                source.unjournaled(m.ack_index)
-                if m.flags & OFFERED:
-                    m.source = NULL
-                    Py_DECREF(source)
-            message_drop(m)
+            if item.message != NULL:
+                self.refuse(item.message, free_again)
+            else:
+                self.release_from(&item, DURABLE)
         return free_again
+
+    cdef void refuse(self, Message* m, list free_again):
+        cdef Link source
+        m.flags &= ~DURABLE
+        if m.flags & OWED:
+            source = <Link>m.source
+            m.flags &= ~OWED
+            m.topic.unsafe -= 1
+            if m.qos == 2:
+                free_again.append((m.origin, m.packet_id))
+                self.board.note(RELEASED, m.origin, m.packet_id, 0)
+                self.durable_log.append((m.origin, m.packet_id))
+            source.unjournaled(m.ack_index)
+            if m.flags & OFFERED:
+                m.source = NULL
+                Py_DECREF(source)
+        message_drop(m)
 
     @property
     def later_ns(self) -> int | None:
@@ -224,6 +235,9 @@ cdef class Protection:
             if flight.stage >= AWAITS_PUBCOMP:
                 self.board.note(TAKEN, session.serial, at % PACKET_IDS + 1, 0)
             at += 1
+        if session.announced:
+            self.board.note(
+                ANNOUNCED, session.serial, (session.announced - 1) % PACKET_IDS + 1, session.head % PACKET_IDS + 1)
         for packet_id in session.received or ():
             self.board.note(RECEIVED, session.serial, packet_id, 0)
 
@@ -273,9 +287,9 @@ cdef class Protection:
         cdef bint too_late = topic.replicate_ns > 0 and due_ns < now_ns
         if now_ns < topic.patient_ns or (not owed and (too_late or long_ns + COPY_MARGIN_NS < due_ns)):
             topic.patient_ns = long_ns
-            return await_number(&self.patient[LONG], long_ns, m, None, 0)
+            return await_number(&self.patient[LONG], long_ns, m, None, 0, 0)
         if now_ns + self.patience_ns + COPY_MARGIN_NS < due_ns:
-            return await_number(&self.patient[BRIEFLY], now_ns + self.patience_ns, m, None, 0)
+            return await_number(&self.patient[BRIEFLY], now_ns + self.patience_ns, m, None, 0, 0)
         return 0
 
     cdef void replicate(self, Message* m) noexcept:
@@ -307,9 +321,9 @@ cdef class Protection:
         if m.copied_to == self.board.backup_number:
             return 1
         if self.backup_gone:
-            return not m.flags & (OWED | HELD) or await_number(&self.sent, NEVER, m, None, 0)
+            return not m.flags & (OWED | HELD) or await_number(&self.sent, NEVER, m, None, 0, 0)
         if (self.board.backup.out.len + m.size > self.backup_bytes_max and not self.handing) or not put_copy(
-                self.board.backup, m, self.board.wall_ns - self.board.now_ns):
+                self.board.backup, m, self.board.wall_ns - self.board.now_ns, not self.handing):
             self.backup_lags = True
             return 0
         m.copied_to = self.board.backup_number
@@ -319,7 +333,7 @@ cdef class Protection:
         if m.flags & FINITE and self.board.wall_ns - m.created_ns > m.topic.replicate_ns:
             terms.copied_late += 1
         if m.flags & (OWED | HELD):
-            await_number(&self.sent, self.board.frames, m, None, 0)
+            await_number(&self.sent, self.board.frames, m, None, 0, 0)
         if m.had != NULL:
             self.board.frames += put_had(self.board.backup, m, 1)
             self.board.log_had(m)
@@ -446,26 +460,45 @@ cdef class Protection:
             message_drop(m)
         if awaited.who == NULL:
             return
-        if awaited.index & OF_SESSION:
-            (<Session>awaited.who).release(awaited.index & 0xFFFF)
-        else:
-            (<Link>awaited.who).settle(awaited.index, 0)
+        self.tell_when_kept(<object>awaited.who, awaited.index, awaited.turn)
         Py_DECREF(<object>awaited.who)
+
+    cdef void tell_when_kept(self, object who, uint32_t index, uint64_t turn) noexcept:
+        """Whoever takes over knows the next step of a QoS 2 exchange: the journal may have to know it too."""
+        if turn > self.board.turn_safe:
+            await_number(&self.written, turn, NULL, who, index, 0)
+        elif index & OF_SESSION:
+            (<Session>who).release(index & 0xFFFF)
+        else:
+            (<Link>who).settle(index, 0)
 
     cdef void taken(self, Session session, uint16_t packet_id) noexcept:
         """A subscriber has a QoS 2 message: it is released when the backup knows, so that it is not sent again."""
+        cdef uint64_t turn = session.taken_turn(packet_id)
+        cdef uint32_t index = <uint32_t>(OF_SESSION | packet_id)
         if self.board.backup is None or (self.confirmed >= self.board.frames and not self.withheld):
-            session.release(packet_id)
+            self.tell_when_kept(session, index, turn)
         else:
-            await_number(&self.sent, self.board.frames, NULL, session, <uint32_t>(OF_SESSION | packet_id))
+            await_number(&self.sent, self.board.frames, NULL, session, index, turn)
 
-    cdef void released(self, Link link, uint64_t serial, uint16_t packet_id, uint32_t index) noexcept:
-        """A publisher gave a QoS 2 identifier back: it hears so when the backup knows."""
+    cdef void released(self, Link link, Session session, uint16_t packet_id, uint32_t index):
+        """A publisher gave a QoS 2 identifier back: it hears so when backup and journal know."""
+        cdef uint64_t turn = self.board.turn if session.kept is not None and packet_id in session.kept else 0
+        self.over(session, packet_id)
         if self.board.backup is None:
-            link.settle(index, 0)
-            return
-        self.board.note(RELEASED, serial, packet_id, 0)
-        await_number(&self.sent, self.board.frames, NULL, link, index)
+            self.tell_when_kept(link, index, turn)
+        else:
+            await_number(&self.sent, self.board.frames, NULL, link, index, turn)
+
+    cdef void over(self, Session session, uint16_t packet_id):
+        """A publisher's exchange is over; backup and journal are told."""
+        session.give_back(packet_id)
+        self.board.note(RELEASED, session.serial, packet_id, 0)
+        if session.kept is not None and packet_id in session.kept:
+            session.kept.discard(packet_id)
+            session.released_turn = self.board.turn
+            if self.durable_log is not None:
+                self.durable_log.append((session.serial, packet_id))
 
     cdef void keep(self, Message* m):
         """The journal takes a copy; the publisher hears of the message when it is there."""
@@ -474,8 +507,9 @@ cdef class Protection:
             PyBytes_FromStringAndSize(<char*>m.topic.text, m.topic.size),
             PyBytes_FromStringAndSize(<char*>message_props(m), m.props_size),
             PyBytes_FromStringAndSize(<char*>message_payload(m), m.payload_size),
-            m.expires_ns + self.board.wall_ns - self.board.now_ns if m.expires_ns else 0))
+            m.expires_ns + self.board.wall_ns - self.board.now_ns if m.expires_ns else 0,
+            m.packet_id if m.qos == 2 else 0))
         m.flags |= JOURNALED | TRACKED
         if m.flags & OWED:
             m.flags |= DURABLE
-            await_number(&self.written, m.minor, m, None, 0)
+            await_number(&self.written, self.board.turn, m, None, 0, 0)

@@ -6,6 +6,9 @@
 #   bounds: the queue never holds more than its limits; what goes is best effort first, then what the contract
 #   lets go (at most L in a row); beyond that the session is reported as overloaded, never silently thinned
 #   a packet identifier is in use from PUBLISH to PUBACK or PUBCOMP, across connections
+#   a QoS 2 delivery of a message that a journal has leaves when the journal knows its identifier, not before; of
+#   others the journal knows up to where identifiers may be given. So whoever goes on after a crash gives none that
+#   the client may still hold from before
 
 cimport cython
 from cpython.ref cimport PyObject
@@ -24,6 +27,9 @@ cdef enum:  # lanes of the queue
 
 cdef enum:
     PACKET_IDS = 65535
+    IDS_AHEAD = 16          # identifiers that are announced before they are given, at least
+    IDS_AHEAD_MAX = 4096
+    IDS_SKIPPED = 2047      # how far the first one of a new life is from the last of which anybody knows
 
 cdef enum:  # among the bits that a message is sent with, besides RETAIN and DUP
     AGAIN = 0x10    # it is retained from earlier, so it is not late. Every PUBLISH has this bit in its first byte
@@ -31,10 +37,15 @@ cdef enum:  # among the bits that a message is sent with, besides RETAIN and DUP
 cdef enum:  # stages of a delivery
     DONE = 0
     AWAITS_PUBACK = 1
-    AWAITS_FLIGHT = 2   # QoS 2: PUBLISH follows when the backup knows its identifier
+    AWAITS_FLIGHT = 2   # QoS 2: PUBLISH follows when backup and journal know its identifier
     AWAITS_PUBREC = 3
     AWAITS_PUBCOMP = 4
-    AWAITS_BACKUP = 5   # the client has it; PUBREL follows when the backup knows
+    AWAITS_BACKUP = 5   # the client has it; PUBREL follows when backup and journal know
+
+
+cdef enum:  # what else there is to say of a QoS 2 delivery
+    LOGGED = 1      # the journal knows of it, or soon will
+    GUESSED = 2     # nobody knows whether there was one: the client may hold this identifier from before a crash
 
 
 cdef struct Flight:
@@ -42,6 +53,7 @@ cdef struct Flight:
     PyObject* ids           # owned
     uint8_t stage
     uint8_t bits            # RETAIN, as it was sent
+    uint8_t notes           # LOGGED, GUESSED
 
 
 @cython.final   # nobody's base: its methods call each other directly
@@ -61,6 +73,8 @@ cdef class Session:
     cdef Flight* flights
     cdef uint32_t flights_cap
     cdef uint64_t head, tail, resend    # deliveries, counted since the session began
+    cdef uint64_t announced, announced_safe # up to where heir and journal heard of them; surely, the journal
+    cdef uint64_t announced_turn            # of the journal: then it knows the rest
     cdef bint pumping, impatient, reported
     cdef dict holding           # publishers that are not read for this session's sake -> how patiently
     cdef readonly int64_t held_since_ns
@@ -69,6 +83,9 @@ cdef class Session:
     cdef dict runs              # topic name -> messages lost in a row, while any are
     cdef public set recovered   # numbers of messages whose QoS 2 delivery went on here from another broker
     cdef public set received    # QoS 2 identifiers between PUBLISH and PUBREL
+    cdef public set kept        # those of them that the journal knows
+    cdef public set recalled    # those of them that only the journal knew, after a restart
+    cdef uint64_t released_turn # of the journal, when one of them was given back last
     # Kept here for the plain Python side, which alone uses them.
     cdef public int64_t watched
     cdef public dict subscriptions
@@ -79,6 +96,8 @@ cdef class Session:
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void count_sent(self, Message* m, uint8_t bits) noexcept
     cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
+    cdef uint64_t known_with(self, Message* m) noexcept
+    cdef void announce(self, uint64_t ahead) noexcept
     cdef void queue(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef bint make_room(self, Message* m)
     cdef void forget_first(self, JobQueue* lane) noexcept
@@ -89,14 +108,18 @@ cdef class Session:
     cdef void acked(self, uint16_t packet_id) noexcept
     cdef bint received_by_client(self, uint16_t packet_id, uint8_t reason) noexcept
     cdef void take_off(self, Flight* flight, uint16_t packet_id) noexcept
+    cdef uint64_t taken_turn(self, uint16_t packet_id) noexcept
     cdef void release(self, uint16_t packet_id) noexcept
+    cdef void landed(self, Flight* flight, uint16_t packet_id) noexcept
     cdef void completed(self, uint16_t packet_id) noexcept
-    cdef bint receive(self, uint16_t packet_id) except 0
+    cdef bint receive(self, uint16_t packet_id, bint kept) except 0
+    cdef bint is_new(self, uint16_t packet_id)
+    cdef void give_back(self, uint16_t packet_id)
     cdef void land(self, Flight* flight) noexcept
     cdef void let_go(self, Message* m) noexcept
     cdef bint room_for_flight(self) noexcept
-    cdef void skip_identifiers(self) noexcept
-    cdef bint restore(self, Message* m, uint16_t packet_id, bint taken) noexcept
+    cdef void skip_identifiers(self, uint16_t beyond) noexcept
+    cdef bint restore(self, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept
     cdef void want_pump(self) noexcept
     cdef bint window_open(self) noexcept
     cdef void _advance(self) noexcept

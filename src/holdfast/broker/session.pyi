@@ -15,6 +15,8 @@ class Session:
     held_since_ns: int
     awaited_ns: int
     received: set[int] | None
+    kept: set[int] | None
+    recalled: set[int] | None
     recovered: set[int] | None
     watched: int
     subscriptions: dict[str, Any]

@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from holdfast.broker.awaiting cimport OF_SESSION, await_number
-from holdfast.broker.copies cimport FLIGHT, LANDED, TAKEN
+from holdfast.broker.copies cimport ANNOUNCED, FLIGHT, LANDED, TAKEN
 from holdfast.broker.histogram cimport add_to
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_passing
@@ -46,7 +46,7 @@ cdef class Session:
         """The session ends: nothing that waits for its client is kept."""
         self._drop_everything()
         self.board.log_flight(0, self.serial, 0)
-        self.received = None
+        self.received = self.kept = self.recalled = None
         self.recovered = None
         self.runs = None
 
@@ -187,11 +187,12 @@ cdef class Session:
             add_to(&terms.latency, latency_ns)
 
     cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
-        """Gives a packet identifier and sends; the message is kept until it is acknowledged. With QoS 2 the backup
-        hears of the identifier first: whoever takes over must know under which the client may have it."""
+        """Gives a packet identifier and sends; the message is kept until it is acknowledged. With QoS 2 backup and
+        journal hear of the identifier first: whoever goes on must know under which the client may have it."""
         cdef Flight* flight
         cdef uint16_t packet_id = self.tail % PACKET_IDS + 1
-        cdef bint waits = qos == 2 and self.board.backup is not None
+        cdef uint64_t turn = self.known_with(m) if qos == 2 else 0
+        cdef bint waits = qos == 2 and (self.board.backup is not None or turn > self.board.turn_safe)
         if not self.room_for_flight():
             return 0
         if not waits and not self.link.put_publish(
@@ -204,17 +205,40 @@ cdef class Session:
         flight.message = m
         flight.ids = ids
         flight.bits = bits
+        flight.notes = 0
         flight.stage = AWAITS_PUBACK if qos == 1 else AWAITS_FLIGHT if waits else AWAITS_PUBREC
         self.tail += 1
         self.resend = self.tail
         self.in_flight += 1
         if qos == 2 and m.flags & JOURNALED:
+            flight.notes = LOGGED
             self.board.log_flight(m.minor, self.serial, packet_id)
         if waits:
             self.board.note(FLIGHT, self.serial, packet_id, m.minor)
-            if not await_number(self.board.sent, self.board.frames, NULL, self, <uint32_t>(OF_SESSION | packet_id)):
+            if not (await_number(self.board.written, turn, NULL, self, <uint32_t>(OF_SESSION | packet_id), 0)
+                    if self.board.backup is None else await_number(
+                        self.board.sent, self.board.frames, NULL, self, <uint32_t>(OF_SESSION | packet_id), turn)):
                 self.take_off(flight, packet_id)
         return 1
+
+    cdef uint64_t known_with(self, Message* m) noexcept:
+        """The turn of the journal with which it knows enough of the next identifier."""
+        cdef uint64_t ahead = min(max(<uint64_t>IDS_AHEAD, <uint64_t>self.in_flight), <uint64_t>IDS_AHEAD_MAX)
+        if self.tail + ahead > self.announced:
+            self.announce(ahead)
+        if m.flags & JOURNALED:
+            return self.board.turn
+        return self.announced_turn if self.tail >= self.announced_safe else 0
+
+    cdef void announce(self, uint64_t ahead) noexcept:
+        """Heir and journal hear up to where identifiers may be given, and from where on they may be in use."""
+        cdef uint64_t up_to = min(self.tail + 2 * ahead, self.head + PACKET_IDS)
+        if self.announced_turn <= self.board.turn_safe:
+            self.announced_safe = self.announced
+        self.announced_turn = self.board.turn
+        self.announced = up_to
+        self.board.note(ANNOUNCED, self.serial, (up_to - 1) % PACKET_IDS + 1, self.head % PACKET_IDS + 1)
+        self.board.log_announced(self.serial, self.head % PACKET_IDS + 1, (up_to - 1) % PACKET_IDS + 1)
 
     cdef bint room_for_flight(self) noexcept:
         cdef Flight* grown
@@ -366,11 +390,15 @@ cdef class Session:
             packet_id = self.resend % PACKET_IDS + 1
             if flight.stage == AWAITS_PUBCOMP:
                 self.link.put_ack(PUBREL, packet_id, 0)
+                if flight.notes & GUESSED:  # once is enough: who holds none may not like to be asked
+                    self.land(flight)
             elif (flight.stage == AWAITS_PUBACK or flight.stage == AWAITS_PUBREC) and not self.link.put_publish(
                     flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
                     flight.bits | DUP, flight.ids):
-                self.land(flight)
+                self.landed(flight, packet_id)
             self.resend += 1
+        if self.head != self.tail and self.flights[self.head & (self.flights_cap - 1)].stage == DONE:
+            self._advance()
 
     # What the client says of what was sent to it
 
@@ -432,8 +460,13 @@ cdef class Session:
             self.count_sent(m, flight.bits)
         else:
             (<Terms>m.topic.terms).dropped += 1
-            self.land(flight)
+            self.landed(flight, packet_id)
             self._advance()
+
+    cdef uint64_t taken_turn(self, uint16_t packet_id) noexcept:
+        """The turn with which the journal knows that the client has it, if it knows of the delivery at all."""
+        cdef Flight* flight = self.flight_of(packet_id)
+        return self.board.turn if flight != NULL and flight.notes & LOGGED else 0
 
     cdef void release(self, uint16_t packet_id) noexcept:
         """Whoever takes over knows how far the delivery is: the client gets it, or may forget its identifier."""
@@ -447,21 +480,42 @@ cdef class Session:
             if self.link is not None:
                 self.link.put_ack(PUBREL, packet_id, 0)
 
-    cdef bint receive(self, uint16_t packet_id) except 0:
-        """A QoS 2 message came in: until PUBREL its identifier marks repetitions."""
+    cdef bint receive(self, uint16_t packet_id, bint kept) except 0:
+        """A QoS 2 message came in: until PUBREL its identifier marks repetitions, also for the journal if `kept`."""
         if self.received is None:
             self.received = set()
         self.received.add(packet_id)
+        if kept:
+            if self.kept is None:
+                self.kept = set()
+            self.kept.add(packet_id)
         return 1
+
+    cdef bint is_new(self, uint16_t packet_id):
+        """Whether a QoS 2 message that is not said to be a repetition is none, though its identifier is in use. Of a
+        message that was refused because the disk failed, the journal may not know that it was."""
+        return self.recalled is not None and packet_id in self.recalled
+
+    cdef void give_back(self, uint16_t packet_id):
+        self.received.discard(packet_id)
+        if self.recalled is not None:
+            self.recalled.discard(packet_id)
+            self.recalled = self.recalled or None
 
     cdef void completed(self, uint16_t packet_id) noexcept:
         """PUBCOMP."""
         cdef Flight* flight = self.flight_of(packet_id)
         if flight != NULL and flight.stage == AWAITS_PUBCOMP:
-            self.board.note(LANDED, self.serial, packet_id, 0)
-            self.board.log_flight(0, self.serial, packet_id)
-            self.land(flight)
+            self.landed(flight, packet_id)
             self._advance()
+
+    cdef void landed(self, Flight* flight, uint16_t packet_id) noexcept:
+        """Its identifier is free, and whoever takes over hears so."""
+        if flight.stage != AWAITS_PUBACK:
+            self.board.note(LANDED, self.serial, packet_id, 0)
+            if flight.notes & LOGGED:
+                self.board.log_flight(0, self.serial, packet_id)
+        self.land(flight)
 
     cdef void _advance(self) noexcept:
         while self.head != self.tail and self.flights[self.head & (self.flights_cap - 1)].stage == DONE:
@@ -477,23 +531,27 @@ cdef class Session:
 
     # What a backup knows of the deliveries of its primary
 
-    cdef void skip_identifiers(self) noexcept:
-        """Another broker may have given some that we do not know of: those that come next are far from them."""
-        cdef uint32_t i
+    cdef void skip_identifiers(self, uint16_t beyond) noexcept:
+        """Another broker may have given some that we do not know of. The next ones lie a while behind all up to
+        `beyond`; without it (0) nobody holds any, and they lie far from those of our own."""
+        cdef uint64_t steps = PACKET_IDS // 2
+        cdef Flight* flight
+        if beyond:
+            steps = (<uint64_t>beyond + PACKET_IDS - self.tail % PACKET_IDS) % PACKET_IDS
+            steps = (steps if steps < PACKET_IDS // 2 else 0) + IDS_SKIPPED     # or what is restored lies behind it
         if self.head == self.tail:
-            self.head += PACKET_IDS // 2
-            self.tail = self.head
-            self.resend = self.head
-            return
-        for i in range(PACKET_IDS // 2):
-            if self.tail - self.head >= PACKET_IDS - 1 or not self.room_for_flight():
-                return
-            self.flights[self.tail & (self.flights_cap - 1)].stage = DONE
-            self.flights[self.tail & (self.flights_cap - 1)].message = NULL
-            self.flights[self.tail & (self.flights_cap - 1)].ids = NULL
+            self.head += steps
+            self.tail = self.resend = self.head
+        while steps and self.head != self.tail and self.tail - self.head < PACKET_IDS - 1 and self.room_for_flight():
+            flight = &self.flights[self.tail & (self.flights_cap - 1)]
+            flight.stage = DONE
+            flight.message = NULL
+            flight.ids = NULL
             self.tail += 1
+            steps -= 1
+        self.announced = self.announced_safe = self.tail if beyond else 0
 
-    cdef bint restore(self, Message* m, uint16_t packet_id, bint taken) noexcept:
+    cdef bint restore(self, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept:
         """A QoS 2 delivery that another broker began goes on here, under its identifier."""
         cdef Flight* flight
         cdef uint64_t ahead
@@ -513,8 +571,9 @@ cdef class Session:
         flight.message = NULL
         flight.ids = NULL
         flight.bits = 0
-        flight.stage = AWAITS_PUBCOMP if taken else AWAITS_PUBREC
-        if not taken:
+        flight.notes = notes
+        flight.stage = stage
+        if stage == AWAITS_PUBREC:
             message_hold(m)
             m.holders += 1
             flight.message = m

@@ -4,7 +4,8 @@
 #   copies stay until a primary begins to send its own, whoever is followed meanwhile
 #   a copy is here from its COPY to its DISCARD, or until newer ones of its topic push it out of the ring
 #   a number is here once, however often it is sent
-#   a durable copy is confirmed when the journal has it, while there is a journal that takes anything
+#   a durable copy is confirmed when the journal has it, while there is a journal that takes anything; so is each
+#   step of a QoS 2 exchange that the journal knows
 #   at recovery only what was not discarded is dispatched, each to the subscribers that are not marked on it; a QoS 2
 #   delivery that was under way goes on under its identifier. The marks stay with the message, for the next backup
 
@@ -12,6 +13,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.core cimport Core
 from holdfast.broker.message cimport Message
+from holdfast.broker.session cimport Session
 
 
 cdef class BackupBuffer:
@@ -23,11 +25,14 @@ cdef class BackupBuffer:
     cdef size_t messages_max, bytes_max
     cdef readonly dict flights  # session serial -> {packet identifier: [number, taken]}
     cdef readonly dict received # session serial -> QoS 2 identifiers between PUBLISH and PUBREL
+    cdef readonly dict kept     # session serial -> those of them that the journal knows
+    cdef readonly dict given    # session serial -> from and up to which QoS 2 identifier deliveries may be under way
+    cdef bint recalled          # all this comes from the journal: it may know less than there was
     cdef bint asked             # somebody waits to hear that it is here
     cdef readonly uint64_t frames           # COPY and MARK frames taken from this primary
     cdef readonly uint64_t number_max       # the highest publication number seen
     cdef readonly uint64_t taken, discarded, superseded
-    cdef readonly dict unjournaled          # number -> frame, of durable copies that are not yet in the journal
+    cdef readonly dict unjournaled          # turn of the journal that is not safe yet -> the first frame that waits
     cdef public object cleared              # called when what was here counts no more; None: nobody cares
     cdef uint64_t confirmed                 # frames that the primary was told of
     cdef public bint fed                    # the primary that is followed sends its copies here
@@ -35,6 +40,9 @@ cdef class BackupBuffer:
 
     cdef bint copy(self, const uint8_t* at, uint32_t size)
     cdef void journal(self, Message* m)
+    cdef void await_journal(self)
+    cdef void exchange(self, uint64_t serial, uint16_t packet_id, bint open)
+    cdef void go_on(self, Session session)
     cdef uint64_t safe(self)
     cdef bint mark(self, const uint8_t* at, uint32_t size)
     cdef void had(self, uint64_t number, uint64_t key, uint64_t bits)

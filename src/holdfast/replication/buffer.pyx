@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from holdfast.broker.copies cimport (
-    ASKS_CONFIRM, COPY_HEAD, FLIGHT, HAD, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64,
+    ASKS_CONFIRM, COPY_HEAD, FLIGHT, ANNOUNCED, HAD, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64,
 )
 from holdfast.broker.core cimport Core
 from holdfast.broker.message cimport (
@@ -12,7 +12,10 @@ from holdfast.broker.message cimport (
     message_new,
 )
 from holdfast.broker.publish cimport Stamp, read_publish_properties
-from holdfast.broker.session cimport Session
+from holdfast.broker.protection cimport OPEN
+from holdfast.broker.session cimport (
+    AWAITS_PUBCOMP, AWAITS_PUBREC, GUESSED, LOGGED, PACKET_IDS, Session,
+)
 from holdfast.broker.terms cimport Terms
 from holdfast.mqtt.wire cimport read_u16, read_u32, read_varint
 
@@ -71,6 +74,9 @@ cdef class BackupBuffer:
     def forget(self) -> None:
         self.flights = {}
         self.received = {}
+        self.kept = {}
+        self.given = {}
+        self.recalled = False
         self.unjournaled = {}
         self.frames = 0
         self.confirmed = 0
@@ -122,6 +128,16 @@ cdef class BackupBuffer:
         """The journal knows a QoS 2 delivery that was under way; those of a session come in their order."""
         self.flights.setdefault(serial, {})[packet_id] = [number, taken]
 
+    def restore_exchanges(self, uint64_t serial, set received not None, tuple given) -> None:
+        """The journal knows which messages of a session are not released, and which identifiers its own deliveries
+        may have."""
+        self.recalled = True
+        if received:
+            self.received[serial] = set(received)
+            self.kept[serial] = set(received)
+        if given is not None:
+            self.given[serial] = given
+
     # What the primary sends
 
     cdef bint copy(self, const uint8_t* at, uint32_t size):
@@ -157,7 +173,7 @@ cdef class BackupBuffer:
             topic.publisher = stamp.publisher
             topic.sequence = stamp.sequence
         topic.last_ns = self.core.board.now_ns  # or its last number is forgotten with the last copy
-        if at[42] == 2 and read_u64(at + 16):
+        if at[42] == 2 and read_u64(at + 16) and read_u16(at + 40):
             self.received.setdefault(read_u64(at + 16), set()).add(read_u16(at + 40))
         if self.find(read_u64(at)) != NULL:
             return 1
@@ -185,13 +201,19 @@ cdef class BackupBuffer:
     cdef void journal(self, Message* m):
         """The journal takes the copy too; while it takes nothing, memory has to do."""
         self.core.keep(m)
-        if not self.core.journal_refuses:
-            self.unjournaled[m.minor] = self.frames
+        self.await_journal()
+        if m.qos == 2 and m.origin and m.packet_id:
+            self.kept.setdefault(m.origin, set()).add(m.packet_id)
 
-    def journaled(self, list numbers not None) -> None:
-        """The journal has these messages."""
-        for number in numbers:
-            self.unjournaled.pop(number, None)
+    cdef void await_journal(self):
+        """The last frame is not confirmed before the journal has it."""
+        if self.core.durable_log is not None and not self.core.journal_refuses:
+            self.unjournaled.setdefault(self.core.board.turn, self.frames)
+
+    def journaled(self, uint64_t turn) -> None:
+        """The journal has everything up to that turn."""
+        for each in [each for each in self.unjournaled if each <= turn]:
+            del self.unjournaled[each]
 
     def unjournal(self) -> None:
         """The journal takes nothing any more: nothing waits for it."""
@@ -221,8 +243,15 @@ cdef class BackupBuffer:
         if at[0] == RELEASED:
             self.asked = True
             self.received.get(serial, set()).discard(packet_id)
+            if self.kept and packet_id in self.kept.get(serial, ()):
+                self.exchange(serial, packet_id, False)
         elif at[0] == RECEIVED:
             self.received.setdefault(serial, set()).add(packet_id)
+            self.exchange(serial, packet_id, True)
+        elif at[0] == ANNOUNCED:
+            self.given[serial] = (<uint16_t>number, packet_id)
+            self.core.board.log_announced(serial, <uint16_t>number, packet_id)
+            self.await_journal()
         elif at[0] == FLIGHT:
             self.asked = True
             flights.pop(packet_id, None)
@@ -230,14 +259,29 @@ cdef class BackupBuffer:
             m = self.find(number)
             if m != NULL and m.flags & JOURNALED:
                 self.core.board.log_flight(number, serial, packet_id)
+                self.await_journal()
         elif at[0] == TAKEN and packet_id in flights:
             self.asked = True
             flights[packet_id][1] = True
+            m = self.find(flights[packet_id][0])
+            if m != NULL and m.flags & JOURNALED:
+                self.await_journal()
             self.had(flights[packet_id][0], serial >> 6, <uint64_t>1 << (serial & 63))
         elif at[0] == LANDED:
             flights.pop(packet_id, None)
             self.core.board.log_flight(0, serial, packet_id)
         return 1
+
+    cdef void exchange(self, uint64_t serial, uint16_t packet_id, bint open):
+        """The journal hears of a step of an exchange with a publisher."""
+        if self.core.durable_log is None:
+            return
+        if open:
+            self.kept.setdefault(serial, set()).add(packet_id)
+        else:
+            self.kept[serial].discard(packet_id)
+        self.core.durable_log.append((serial, packet_id | (OPEN if open else 0)))
+        self.await_journal()
 
     cdef void had(self, uint64_t number, uint64_t key, uint64_t bits):
         cdef Message* m = self.find(number)
@@ -356,15 +400,8 @@ cdef class BackupBuffer:
         cdef Session session
         cdef Message* m
         cdef int again = 0
-        for serial, session in sessions.items():
-            session.received = self.received.get(serial)
-            session.recovered = set()
-            for packet_id, (number, taken) in self.flights.get(serial, {}).items():
-                m = self.find(number)
-                if (m != NULL or taken) and session.restore(m, packet_id, taken) and not taken:
-                    session.recovered.add(number)
-            session.recovered = session.recovered or None
-            session.skip_identifiers()
+        for session in sessions.values():
+            self.go_on(session)
         for number in self.numbers():
             m = self.find(number)
             again += self.core.dispatch_again(m)
@@ -372,3 +409,30 @@ cdef class BackupBuffer:
         self.let_go()
         self.forget()
         return again
+
+    cdef void go_on(self, Session session):
+        """The exchanges of a session go on where they were. A delivery whose message is gone is over but for its
+        PUBREL; so is, after a restart, whatever may have been under way without our knowing."""
+        cdef Message* m
+        cdef dict flights = self.flights.get(session.serial, {})
+        first, last = self.given.get(session.serial, (0, 0))
+        session.received = self.received.get(session.serial)
+        session.kept = self.kept.get(session.serial)
+        session.recalled = set(session.received) if self.recalled and session.received else None
+        session.recovered = set()
+        guessed = identifiers(first, last) if self.recalled and last else []
+        for packet_id in [each for each in flights if each not in set(guessed)] + guessed:
+            number, taken = flights.get(packet_id, (0, True))
+            m = self.find(number)
+            if m != NULL and not taken:
+                if session.restore(m, packet_id, AWAITS_PUBREC, LOGGED):
+                    session.recovered.add(number)
+            else:
+                session.restore(NULL, packet_id, AWAITS_PUBCOMP, LOGGED if packet_id in flights else GUESSED)
+        session.recovered = session.recovered or None
+        session.skip_identifiers(last)
+
+
+def identifiers(first: int, last: int) -> list[int]:
+    """Packet identifiers from one to another, as they are given."""
+    return [(first - 1 + i) % PACKET_IDS + 1 for i in range((last - first) % PACKET_IDS + 1)]

@@ -6,6 +6,8 @@
 
 Laws:
 - a durable message that its publisher awaits an answer for is safe here before the answer goes out
+- so is every step of a QoS 2 exchange about one, at both ends: what was noted in a turn (see board.turn) is
+  safe when the last record of that turn is
 - who is done with a message is written as soon as it is told: see marks_lag; before the end all of it is told
 - a journal that takes nothing costs durable messages their acceptance, those under way too, and nothing else:
   the broker goes on, says so once, and writes a snapshot before it promises anything again
@@ -94,8 +96,9 @@ class Keeping:
         self._growth_bytes = growth_bytes
         self._tap: list[Increment | Renamed | Jumped] = []
         self._let_go: list[int] = []  # messages that another broker has from now on
+        self._let_go_of: set[int] = set()  # sessions whose exchanges it has
         self._told = Highest(0, 0)
-        self._awaiting: deque[tuple[int, int]] = deque()  # (record, publication) of messages on their way
+        self._awaiting: deque[tuple[int, int]] = deque()  # (record, turn) on their way: the last of each turn
         self._snapshot: Iterator[list[Entry]] | None = None
         self._wanted = False
         self._begin = self._end = 0  # records of the snapshot that is on its way
@@ -111,6 +114,7 @@ class Keeping:
         self.broker.core.board.done_log = []
         self.broker.core.board.had_log = []
         self.broker.core.board.flight_log = []
+        self.broker.core.board.turn = 1
         self.broker.core.mark(copied=False)
         self.broker.system_topics.more.append(self.figures)
         self._wanted = True
@@ -121,9 +125,8 @@ class Keeping:
         if core.board.done_log is not None and core.durable_log is not None:
             self._let_go += self.undone
             core.durable_log, core.board.done_log = [], []
-        if core.board.flight_log is not None:
-            for serial in self.marks.flights:
-                core.board.flight_log += (0, serial, 0)
+            self._let_go_of |= self.marks.serials
+            core.board.flight_log = []
 
     def figures(self) -> dict[str, int | str]:
         return {
@@ -147,7 +150,7 @@ class Keeping:
         self._record()
         if self.broker.draining:
             self.broker.core.tell_the_rest()
-        entries = [*self._state(), *self._messages()]
+        entries = [*self._state(), *self._turn()]
         if self.health is Health.FAILED:
             return []
         highest, told = self._highest(), self._told
@@ -183,24 +186,43 @@ class Keeping:
             self.marks.forget(number)
         return [done_entry(known)] if known else []
 
+    def _turn(self) -> list[Entry]:
+        """What somebody may wait for. With its last record the turn of the journal is complete."""
+        core, turn = self.broker.core, self.broker.core.board.turn
+        logs = (core.durable_log, core.board.done_log, core.board.had_log, core.board.flight_log)
+        if not any(logs) and not self._let_go and not self._let_go_of:
+            return []
+        entries = self._messages() or [highest_entry(self._highest())]  # nothing new, but somebody may wait
+        entries[-1] = entries[-1]._replace(turn=turn)
+        core.board.turn = turn + 1
+        return entries
+
     def _messages(self) -> list[Entry]:
         core = self.broker.core
         entries = []
-        if self._let_go:
+        if self._let_go or self._let_go_of:
             entries += self._done(self._let_go)
-            self._let_go = []
+            over = [each for serial in self._let_go_of for each in (0, serial, 0)]
+            entries += mark_entries([], self.marks.add_flights(over))
+            self._let_go, self._let_go_of = [], set()
         if core.durable_log:
-            messages, core.durable_log = core.durable_log, []
-            for fields in messages:
-                message = Message(*fields)
-                self.undone[message.number] = message
-                entries.append(message_entry(message))
+            log, core.durable_log = core.durable_log, []
+            for fields in log:
+                entries.append(self._message(Message(*fields)) if len(fields) > 2 else self._exchange(fields))
         if core.board.done_log:
             done, core.board.done_log = core.board.done_log, []
             entries += self._done(done)
         if core.board.had_log or core.board.flight_log:
             entries += self._marks()
         return entries
+
+    def _message(self, message: Message) -> Entry:
+        self.undone[message.number] = self.marks.take_message(message)
+        return message_entry(message)
+
+    def _exchange(self, step: tuple[int, int]) -> Entry:
+        self.marks.add_received(step)
+        return mark_entries([], [], step)[0]
 
     def _marks(self) -> list[Entry]:
         """Marks of what is still undone."""
@@ -241,7 +263,7 @@ class Keeping:
                 piece, size = [], 0
         if piece:
             yield piece + self.marks.had_entries(entry.number for entry in piece)
-        yield from self.marks.flight_entries()
+        yield from self.marks.exchange_entries()
         for part in parts_of(everything(self.broker), SNAPSHOT_PIECE):
             yield [part_entry(part)]
         yield [Entry(Kind.SNAPSHOT_END, b"")]
@@ -250,9 +272,9 @@ class Keeping:
 
     def accepted(self, entry: Entry, number: int) -> None:
         self._bytes_since += len(entry.body)
+        if entry.turn:
+            self._awaiting.append((number, entry.turn))
         match entry.kind:
-            case Kind.MESSAGE:
-                self._awaiting.append((number, entry.number))
             case Kind.SNAPSHOT_BEGIN:
                 self._begin, self._end = number, 0
                 self._bytes_since = 0
@@ -262,18 +284,18 @@ class Keeping:
 
     def durable(self, number: int) -> None:
         """The journal holds every record up to that one."""
-        numbers = []
+        turn = 0
         while self._awaiting and self._awaiting[0][0] <= number:
-            numbers.append(self._awaiting.popleft()[1])
+            turn = self._awaiting.popleft()[1]
         if self._end and self._end <= number:
             self._end = 0
             self.prune_before = self._begin
             self.snapshots += 1
             if self.health is Health.HEALING:
                 self._healed()
-        if numbers and self.health is Health.KEEPING:
-            self.broker.core.journal_has(max(numbers))
-            self.buffer.journaled(numbers)
+        if turn and self.health is Health.KEEPING:
+            self.broker.core.journal_has(turn)
+            self.buffer.journaled(turn)
             self._confirm()
 
     def refused(self, why: str) -> None:
@@ -297,7 +319,8 @@ class Keeping:
     def _healed(self) -> None:
         self.health = Health.KEEPING
         self.broker.core.journal_refuses = False
-        self.broker.core.journal_has(self.broker.core.number)
+        behind = self._awaiting[0][1] if self._awaiting else self.broker.core.board.turn
+        self.broker.core.journal_has(behind - 1)
         self._event("journal recovered", {"undone": len(self.undone)})
 
 
@@ -363,7 +386,7 @@ def _recall(keeping: Keeping, read: Read, directory: str, owner: str, now_ns: in
     recalled.replay(read)
     check_owner(directory, recalled.owner, owner)
     undone = [recalled.undone[number] for number in sorted(recalled.undone)]
-    kept = sum(keeping.buffer.restore(*msgspec.structs.astuple(message)) for message in undone)
+    kept = sum(keeping.buffer.restore(*msgspec.structs.astuple(message)[:-1]) for message in undone)
     recalled.marks.restore(keeping.buffer, recalled.undone)
     if recalled.records:
         counts = {

@@ -5,6 +5,7 @@ Laws:
 - what a jump separates from its snapshot is not taken: the state is then an older one, but a true one
 - a message is undone from its record to its mark, however often it was written down
 - who is done with a message that is undone is written down too, and which QoS 2 deliveries are under way
+- a QoS 2 message and that its publisher may send it again are one record: neither is there without the other
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from holdfast.replication.increments import (
     encoded_parts,
 )
 
-FLIGHTS_PIECE = 1000  # deliveries that go into one record together, unless one session has more
+FLIGHTS_PIECE = 1000  # exchanges that go into one record together, unless one session has more
+ANNOUNCED = 1 << 63  # among flights, with an identifier in place of a message: see Marks.given
+OPEN = 1 << 16  # with the identifier of a publisher's exchange: it is not over
 PART_BYTES = 65_536  # increments that go into one record together, unless one alone is larger
 
 
@@ -45,6 +48,7 @@ class Kind(IntEnum):
     SNAPSHOT_END = 9
     HAD = 10
     FLIGHTS = 11
+    RECEIVED = 12
 
 
 # Durable records from a number on, of some kinds, as (number, kind, body).
@@ -52,7 +56,8 @@ Read: TypeAlias = Callable[[int | None, Collection[int] | None], Iterable[tuple[
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True):
-    """As Protection.keep gives it. `expires_ns` is by the broker's wall clock; 0: never, or not said."""
+    """As Protection.keep gives it. `expires_ns` is by the broker's wall clock; 0: never, or not said. With an
+    identifier its publisher may send it again."""
 
     number: int
     created_ns: int
@@ -63,6 +68,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     props: bytes
     payload: bytes
     expires_ns: int = 0
+    packet_id: int = 0
 
 
 class Increments(msgspec.Struct, array_like=True, frozen=True):
@@ -97,6 +103,7 @@ class Entry(NamedTuple):
     kind: Kind
     body: bytes
     number: int = 0
+    turn: int = 0  # all that was noted up to that turn is in it, or in those before it
 
     @property
     def of_snapshot(self) -> bool:
@@ -164,11 +171,15 @@ def part_entry(part: list[msgspec.Raw]) -> Entry:
 
 
 class Marks:
-    """Who is done with which undone message, and which QoS 2 deliveries are under way."""
+    """Who is done with which undone message, and which QoS 2 exchanges are under way."""
 
     def __init__(self) -> None:
         self.had: dict[int, dict[int, int]] = {}  # number -> serial >> 6 -> those of the 64 that are done
         self.flights: dict[int, dict[int, int]] = {}  # serial -> packet identifier -> number, in their order
+        self.given: dict[
+            int, tuple[int, int]
+        ] = {}  # serial -> from and up to which identifier there may be more
+        self.received: dict[int, set[int]] = {}  # serial -> identifiers that its client has not released
 
     def add_had(self, triples: Sequence[int]) -> None:
         for number, key, bits in threes(triples):
@@ -182,27 +193,64 @@ class Marks:
         """Gives those that changed anything."""
         changed: list[int] = []
         for number, serial, packet_id in threes(triples):
-            before = None
-            flights = self.flights.setdefault(serial, {})
-            if packet_id:
-                before = flights.pop(packet_id, None)
-            elif flights:
-                before = 0
-                flights.clear()
-            if number:
+            if number & ANNOUNCED:
+                self.given[serial] = (packet_id, number ^ ANNOUNCED)
+                known = True
+            elif packet_id == 0:
+                known = self._end(serial)
+            elif number:
+                flights = self.flights.setdefault(serial, {})
+                flights.pop(packet_id, None)
                 flights[packet_id] = number
-            if not flights:
-                del self.flights[serial]
-            if number or before is not None:
+                known = True
+            else:
+                known = self._land(serial, packet_id)
+            if known:
                 changed += (number, serial, packet_id)
         return changed
+
+    def _land(self, serial: int, packet_id: int) -> bool:
+        flights = self.flights.get(serial, {})
+        known = flights.pop(packet_id, None) is not None
+        if known and not flights:
+            del self.flights[serial]
+        return known
+
+    def _end(self, serial: int) -> bool:
+        """All exchanges of a session are over."""
+        known = [each.pop(serial, None) for each in (self.flights, self.given, self.received)]
+        return any(each is not None for each in known)
+
+    def add_received(self, pairs: Sequence[int]) -> None:
+        each = iter(pairs)
+        for serial, packet_id in zip(each, each, strict=True):
+            if packet_id & OPEN:
+                self.received.setdefault(serial, set()).add(packet_id ^ OPEN)
+            elif serial in self.received:
+                self.received[serial].discard(packet_id)
+                if not self.received[serial]:
+                    del self.received[serial]
+
+    def take_message(self, message: Message) -> Message:
+        """Its publisher's exchange is told of apart from it from now on."""
+        if not message.packet_id:
+            return message
+        self.received.setdefault(message.origin, set()).add(message.packet_id)
+        return msgspec.structs.replace(message, packet_id=0)
+
+    @property
+    def serials(self) -> set[int]:
+        """Sessions with exchanges under way."""
+        return {*self.flights, *self.given, *self.received}
 
     def forget(self, number: int) -> None:
         self.had.pop(number, None)
 
-    def keep_only(self, numbers: Collection[int]) -> None:
+    def keep_only(self, numbers: Collection[int], serials: Collection[int]) -> None:
         for number in [each for each in self.had if each not in numbers]:
             self.forget(number)
+        for serial in self.serials - set(serials):
+            self._end(serial)
 
     def had_entries(self, numbers: Iterable[int]) -> list[Entry]:
         """All that is known of who is done with these messages."""
@@ -216,17 +264,23 @@ class Marks:
             [],
         )
 
-    def flight_entries(self) -> Iterator[list[Entry]]:
-        """All deliveries that are under way, in pieces; a piece is read when it is asked for."""
-        piece: list[int] = []
-        for serial in list(self.flights):
+    def exchange_entries(self) -> Iterator[list[Entry]]:
+        """All exchanges that are under way, in pieces; a piece is read when it is asked for."""
+        flights: list[int] = []
+        received: list[int] = []
+        for serial in sorted(self.serials):
             for packet_id, number in self.flights.get(serial, {}).items():
-                piece += (number, serial, packet_id)
-            if len(piece) >= 3 * FLIGHTS_PIECE:
-                yield mark_entries([], piece)
-                piece = []
-        if piece:
-            yield mark_entries([], piece)
+                flights += (number, serial, packet_id)
+            if serial in self.given:
+                first, last = self.given[serial]
+                flights += (last | ANNOUNCED, serial, first)
+            for packet_id in self.received.get(serial, ()):
+                received += (serial, packet_id | OPEN)
+            if len(flights) + len(received) >= 3 * FLIGHTS_PIECE:
+                yield mark_entries([], flights, received)
+                flights, received = [], []
+        if flights or received:
+            yield mark_entries([], flights, received)
 
     def restore(self, buffer: BackupBuffer, undone: Collection[int]) -> None:
         for number, chunks in self.had.items():
@@ -236,6 +290,8 @@ class Marks:
             for packet_id, number in flights.items():
                 taken = number not in undone or self.has(number, serial)
                 buffer.restore_flight(number, serial, packet_id, taken)
+        for serial in self.serials:
+            buffer.restore_exchanges(serial, self.received.get(serial, set()), self.given.get(serial))
 
 
 def threes(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -243,9 +299,9 @@ def threes(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     return zip(each, each, each, strict=True)
 
 
-def mark_entries(had: list[int], flights: list[int]) -> list[Entry]:
-    entries = [Entry(Kind.HAD, array("Q", had).tobytes())] if had else []
-    return entries + ([Entry(Kind.FLIGHTS, array("Q", flights).tobytes())] if flights else [])
+def mark_entries(had: list[int], flights: list[int], received: Sequence[int] = ()) -> list[Entry]:
+    told = ((Kind.HAD, had), (Kind.FLIGHTS, flights), (Kind.RECEIVED, received))
+    return [Entry(kind, array("Q", numbers).tobytes()) for kind, numbers in told if numbers]
 
 
 class Recollection:
@@ -278,7 +334,8 @@ class Recollection:
                     "use the Holdfast that wrote it, or another directory"
                 ) from error
             self.records += 1
-        self.marks.keep_only(self.undone)
+        serials = [session.serial for session in self._broker.clients.sessions.values()]
+        self.marks.keep_only(self.undone, serials)
         self._log.become(self._epoch, self._number)
 
     def _take(self, first: bool, kind: int, body: bytes) -> None:
@@ -297,7 +354,7 @@ class Recollection:
             case Kind.JUMPED:
                 self._lost = True
             case Kind.MESSAGE:
-                message = _message.decode(body)
+                message = self.marks.take_message(_message.decode(body))
                 self.undone[message.number] = message
                 self._heard(0, message.number)
             case Kind.DONE:
@@ -308,6 +365,8 @@ class Recollection:
                 self.marks.add_had(array("Q", body))
             case Kind.FLIGHTS:
                 self.marks.add_flights(array("Q", body))
+            case Kind.RECEIVED:
+                self.marks.add_received(array("Q", body))
             case Kind.HIGHEST:
                 self._heard_highest(_highest.decode(body))
 
