@@ -19,6 +19,7 @@ from holdfast.broker.connection import Connection
 from holdfast.broker.core import Core
 from holdfast.broker.link import Inbox, Wire
 from holdfast.contract.model import ContractBook
+from holdfast.replication.absence import Absence
 from holdfast.replication.buffer import BackupBuffer
 from holdfast.replication.candidacy import Candidacy
 from holdfast.replication.doubt import Doubt, ask_heir, wake
@@ -92,14 +93,12 @@ class Member:
         self.index = group.index_of(name)
         self._published_max = 0
         self._due_ns = now_ns
-        self._last_sign_ns: int | None = None
         self.view_max = 0  # the highest view anybody told of
         self._successor = ""  # whose that is, if it was told
         self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
         self.entitled_by = ""  # who served then, if that was since we started
         self.used_max = 0  # numbers up to this one may have been ours before a crash
         self.joining_since_ns = now_ns
-        self._gone_since_ns: int | None = None
         self.turned_ns = now_ns
         self._expected_ns = now_ns  # when the next turn was due, at the end of the last
         self._digest = digest_of(book)
@@ -117,6 +116,7 @@ class Member:
         self.serving = Serving(self)
         self.following = Following(self)
         self.candidacy = Candidacy(self)
+        self.absence = Absence(self)
         self.recorder = GroupRecorder(self.log, self.serving, depth=group.depth, wait_ns=group.depth_wait_ns)
         self.broker.recorder = self.recorder
         self.broker.system_topics.more.append(lambda: group_figures(self))
@@ -171,7 +171,7 @@ class Member:
 
     def undialable(self, name: str, now_ns: int) -> None:
         self.peers.undialable(name, now_ns)
-        self._look_for_primary(now_ns)
+        self.absence.look(now_ns)
         self._due_ns = now_ns
 
     def lost(self, wire: Wire, now_ns: int) -> None:
@@ -255,14 +255,16 @@ class Member:
         return self._due_ns if next_ns is None else min(next_ns, self._due_ns)
 
     def _next_work_ns(self) -> int:
-        times = [self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns]
+        times = [
+            self.peers.next_ns,
+            self.recorder.next_ns,
+            self.serving.contest.next_ns,
+            self.absence.next_ns,
+        ]
         if self.role is Role.JOINING:
             times.append(self.candidacy.next_ns)
         if self.doubt is not None:
             times.append(self.doubt.since_ns + self.group.silence_ns)
-        if self._gone_since_ns is not None:
-            patience_ns = max(self._patience_ns(), self.group.silence_ns if self.peers.sought else 0)
-            times.append(self._gone_since_ns + patience_ns)
         return min((time for time in times if time is not None), default=NEVER_NS)
 
     def _listen(self, now_ns: int) -> bool:
@@ -435,14 +437,15 @@ class Member:
 
     def _follow(self, peer: Peer) -> None:
         self.view = View(peer.state.view, peer.state.name)
-        self._gone_since_ns = self._last_sign_ns = None
+        self.absence.end()
+        self.absence.last_sign_ns = None
         self.following.begin(peer)
         self.tell_clients()
 
     def _rejoin(self, now_ns: int) -> None:
         """Looks for a primary; the copies stay, should nobody else have them."""
         self.joining_since_ns = now_ns
-        self._gone_since_ns = None
+        self.absence.end()
         for peer in self.peers.all():
             peer.buffer = None
 
@@ -459,7 +462,7 @@ class Member:
     def _promote(self, now_ns: int) -> None:
         """The primary is gone, or there was none: this broker serves."""
         clients = self.broker.clients
-        self._gone_since_ns = None
+        self.absence.end()
         self.following.partial = False
         for peer in self.peers.all():
             peer.buffer = None
@@ -472,9 +475,9 @@ class Member:
         self.again = self.buffer.recover({each.serial: each for each in clients.sessions.values()})
         self.recorder.recording = True
         self.broker.core.retained_log = {}
-        took_over = self._last_sign_ns is not None
-        if self._last_sign_ns is not None:
-            self.failover_ns = now_ns - self._last_sign_ns
+        last_sign_ns = self.absence.last_sign_ns
+        if last_sign_ns is not None:
+            self.failover_ns = now_ns - last_sign_ns
             self.failover_max_ns = max(self.failover_ns, self.failover_max_ns or 0)
             self.history.took_over(self, copies)
             self.core.board.took_over_ns = self.core.board.wall_ns
@@ -482,7 +485,7 @@ class Member:
         self.door.open(now_ns)
         self.broker.access.serves(now_ns)
         self.event("serving", {"view": self.view.number, "again": self.again, "copies": copies})
-        if took_over:
+        if last_sign_ns is not None:
             self.event("unprotected", {"view": self.view.number})  # until somebody joins
 
     def _step_down(self, now_ns: int, successor: Peer | None) -> None:
@@ -519,7 +522,7 @@ class Member:
             self._silent(peer, now_ns)
         if self.role is Role.JOINING and self.candidacy.is_first(now_ns):
             self.happen(Happening.ALONE, now_ns)
-        self._look_for_primary(now_ns)
+        self.absence.look(now_ns)
         self.serving.contest.look_around(now_ns)
         if self.broker.core.backup_lags and not self.serving.contest.holding:
             self.serving.drop_backup("it does not take its copies as fast as they come")
@@ -536,15 +539,6 @@ class Member:
             held_ns=now_ns - state.echo_heard_ns,
         )
 
-    def _patience_ns(self) -> int:
-        """How long to leave it to the heirs that come before us."""
-        before = [each for each in self._heirs_before() if self.peers.link_to(each) is not None]
-        return len(before) * 2 * self.group.silence_ns
-
-    def _heirs_before(self) -> tuple[str, ...]:
-        heirs = self.view.heirs
-        return heirs[: heirs.index(self.name)] if self.name in heirs else heirs
-
     def _silent(self, peer: Peer, now_ns: int) -> None:
         """Nothing was heard of a member for too long. It is told what follows, should it wake."""
         self.event("silent", {"peer": peer.state.name, "for_ms": (now_ns - peer.heard_ns) // 1_000_000})
@@ -552,8 +546,8 @@ class Member:
             self.peers.send(peer, Drop("nothing was heard of it for too long"))
             self.serving.lost(peer, now_ns, silent=True)
         elif self.follows(peer):
-            self._leaderless(peer, now_ns)
-            self._look_for_primary(now_ns)
+            self.absence.begin(peer, now_ns)
+            self.absence.look(now_ns)
             if self.view.primary == self.name:
                 self.peers.send(peer, ViewIs(self.view.number, self.view.primary, self.view.heirs))
 
@@ -564,33 +558,14 @@ class Member:
         if not self.peers.forget(peer, now_ns) or self.broker.draining:
             return
         if follows:
-            self._leaderless(peer, now_ns)
+            self.absence.begin(peer, now_ns)
             if not peer.state.said_bye and self.role is Role.BACKUP:
                 self.peers.dial_now(peer.state.name)  # a connection may end though its other end lives
         if self.role is Role.PRIMARY and self.doubt is not None:
             self.doubt.ended.append(peer)
         elif self.role is Role.PRIMARY:
             self.serving.lost(peer, now_ns)
-        self._look_for_primary(now_ns)
-
-    def _leaderless(self, peer: Peer, now_ns: int) -> None:
-        self._last_sign_ns = peer.heard_ns
-        self.history.lost_primary(peer.state)
-        self._gone_since_ns = now_ns
-        peer.buffer = None
-
-    def _look_for_primary(self, now_ns: int) -> None:
-        """The primary is gone when it cannot be dialed, and those before us had their time. If one of
-        them is content with it, it is only we who do not hear it."""
-        since_ns = self._gone_since_ns
-        if since_ns is None or now_ns < since_ns + self._patience_ns():
-            return
-        if self.peers.sought and now_ns < since_ns + self.group.silence_ns:
-            return
-        self._gone_since_ns = None
-        links = (self.peers.link_to(heir) for heir in self._heirs_before())
-        served = any(link is not None and link.state.role is Role.BACKUP for link in links)
-        self.happen(Happening.DROPPED if served else Happening.PRIMARY_GONE, now_ns)
+        self.absence.look(now_ns)
 
     # The end, and a new beginning
 
