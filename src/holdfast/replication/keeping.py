@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -207,8 +208,7 @@ class Keeping:
             self._let_go, self._let_go_of = [], set()
         if core.durable_log:
             log, core.durable_log = core.durable_log, []
-            for fields in log:
-                entries.append(self._message(Message(*fields)) if len(fields) > 2 else self._exchange(fields))
+            entries += self._kept(log)
         if core.board.done_log:
             done, core.board.done_log = core.board.done_log, []
             entries += self._done(done)
@@ -216,13 +216,26 @@ class Keeping:
             entries += self._marks()
         return entries
 
-    def _message(self, message: Message) -> Entry:
-        self.undone[message.number] = self.marks.take_message(message)
-        return message_entry(message)
+    def _kept(self, log: list[tuple[Any, ...]]) -> list[Entry]:
+        """Messages, and steps of their publishers' exchanges, in the order in which they came."""
+        entries: list[Entry] = []
+        steps: list[int] = []
+        for fields in log:
+            if len(fields) == 2:
+                steps += fields
+                continue
+            if steps:
+                entries += self._exchanges(steps)
+            message = Message(*fields)
+            entries.append(message_entry(message))
+            self.undone[message.number] = self.marks.take_message(message) if message.packet_id else message
+        return entries + self._exchanges(steps)
 
-    def _exchange(self, step: tuple[int, int]) -> Entry:
-        self.marks.add_received(step)
-        return mark_entries([], [], step)[0]
+    def _exchanges(self, steps: list[int]) -> list[Entry]:
+        self.marks.add_received(steps)
+        entries = mark_entries([], [], steps)
+        steps.clear()
+        return entries
 
     def _marks(self) -> list[Entry]:
         """Marks of what is still undone."""
