@@ -290,16 +290,16 @@ def test_what_is_retained_is_the_last_that_was_acknowledged_or_a_later_one(
     ledger.states = {"m1": state(retained=found)}
     assert judged(ledger) == ({"State"} if broken else set())
     ledger.states = {}
-    ledger.seen = Seen(set(), {} if found is None else {KEPT.topic: found})
+    ledger.seen = Seen([], set(), {} if found is None else {KEPT.topic: found})
     assert judged(ledger) == ({"State"} if broken else set())
 
 
 def test_messages_come_through_every_subscription_at_the_end() -> None:
     ledger = Run().ledger()
     ledger.granted[WANTED] = Grant(START_NS, "m0")
-    ledger.seen = Seen({WANTED[1]}, {})
+    ledger.seen = Seen([WANTED[1]], {WANTED[1]}, {})
     assert judged(ledger) == set()
-    ledger.seen = Seen(set(), {})
+    ledger.seen = Seen([WANTED[1]], set(), {})
     assert judged(ledger) == {"State"}
 
 

@@ -90,11 +90,11 @@ class MemberProcess(Process):
         return set(self.member.view.heirs) <= ready and self._copies()
 
     def _copies(self) -> bool:
-        """Whether the first heir has the copies, and this primary knows that it serves."""
+        """Whether no other than the first heir is given the copies, and this primary knows that it serves."""
         heirs, serving = self.member.view.heirs, self.member.serving
         backup = self.member.core.board.backup
-        copied = isinstance(backup, Peer) and (backup.state.name,) == heirs[:1] and not serving._giving
-        return copied and not serving.contest.holding
+        elsewhere = isinstance(backup, Peer) and (backup.state.name,) != heirs[:1]
+        return bool(heirs) and not elsewhere and not serving._giving and not serving.contest.holding
 
     # A step
 

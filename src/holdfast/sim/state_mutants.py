@@ -68,7 +68,7 @@ def _never_marks(init: Any) -> object:
 
 @mutant(
     "depth-counts-anybody",
-    20095,
+    20378,
     "the fastest members count for a depth",
     Serving,
     "replicas",
