@@ -33,8 +33,9 @@ def state(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _lost_sessions(evidence: Evidence) -> Iterator[Violation]:
-    """One that something was granted to, or just after whose beginning nothing went wrong: CONNACK alone
-    waits for nobody."""
+    """One that something was granted to, or that began neither while something was wrong nor just before:
+    CONNACK alone waits for nobody."""
+    longest_ns = max(fault.for_ns for fault in evidence.options.faults)
     settled_ns = evidence.told_ns() + evidence.options.silence_ns
     broke = [at_ns for at_ns, what in evidence.faults if not what.startswith("restart")]
     for at_ns, who in evidence.ledger.lost_sessions:
@@ -42,7 +43,8 @@ def _lost_sessions(evidence: Evidence) -> Iterator[Violation]:
         promised = any(
             client == who and grant.at_ns < at_ns for (client, _), grant in evidence.ledger.granted.items()
         )
-        if promised or not any(met_ns - settled_ns <= each <= met_ns + settled_ns for each in broke):
+        since_ns, until_ns = met_ns - longest_ns - settled_ns, met_ns + settled_ns
+        if promised or not any(since_ns <= each <= until_ns for each in broke):
             yield Violation("State", f"{who} came back, and its session was not there")
 
 
