@@ -76,7 +76,7 @@ def test_the_next_heir_gets_the_copies(start: StartPlant) -> None:
 
 def test_when_the_heir_dies_while_it_takes_over_the_next_one_serves(start: StartPlant) -> None:
     """failover.md: "The next heir waits for its turn and takes over. The state of clients is there;"
-    failover.md: "A later heir leaves those before it, as far as it can reach them, twice `silence` each."
+    failover.md: "A later heir leaves those before it twice `silence` each."
     """
     plant = start(size=3)
     primary = plant.primary()

@@ -395,3 +395,14 @@ def test_a_later_heir_that_alone_does_not_hear_the_primary_does_not_take_over() 
     group.heal()
     group.pass_time(500 * MS, 5 * MS)
     assert group.members[later].role is Role.BACKUP
+
+
+def test_a_later_heir_that_does_not_hear_the_first_leaves_it_its_time() -> None:
+    """The first was one when the primary last told of its heirs: that it is not heard here says nothing."""
+    group = Group(3)
+    first, later = group.primary.view.heirs
+    group.cut.add(frozenset((first, later)))
+    group.pass_time(100 * MS)
+    group.crash("a")
+    group.pass_time(50 * MS)
+    assert serving(group) == [first]

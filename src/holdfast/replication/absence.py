@@ -2,7 +2,7 @@
 
 Laws:
 - a primary is gone when it was silent, or its connection ended and it cannot be dialed
-- a later heir leaves those before it, as far as it hears them, twice `silence` each
+- a later heir leaves those before it twice `silence` each: they lived when the primary last told of its heirs
 - while one of them is content with the primary, that is not gone: it is only we who do not hear it
 """
 
@@ -53,8 +53,7 @@ class Absence:
 
     def _patience_ns(self) -> int:
         """How long to leave it to the heirs that come before us."""
-        before = [each for each in self._heirs_before() if self.member.peers.link_to(each) is not None]
-        return len(before) * 2 * self.member.group.silence_ns
+        return len(self._heirs_before()) * 2 * self.member.group.silence_ns
 
     def _heirs_before(self) -> tuple[str, ...]:
         heirs = self.member.view.heirs
