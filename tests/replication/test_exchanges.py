@@ -520,3 +520,22 @@ def test_an_heir_confirms_that_an_identifier_is_free_when_its_disk_knows() -> No
     group.unsynced = set()
     group.pass_time(5 * MS)
     assert [type(packet) for packet in publisher.client.take()] == [Pubcomp]
+
+
+def test_deliveries_keep_their_order_though_the_journal_is_slower_than_the_heir() -> None:
+    """What another client publishes stands between them in the journal: the later one must not pass."""
+    group = KeptGroup()
+    subscriber, publisher, other = group.client("s"), group.client("p"), group.client("o")
+    subscriber.subscribe("kept/1", qos=2)
+    came: list[bytes] = []
+    for number in range(1, 61):
+        publisher.send(Publish("kept/1", b"%d" % number, qos=2, packet_id=number))
+        other.send(Publish("kept/2", b"x", qos=1, packet_id=number))
+        group.unsynced = {"a"} if number % 3 else set()
+        for _ in range(1 + number % 4):
+            group.turn()
+        came += [each.payload for each in subscriber.messages()]
+    group.unsynced = set()
+    group.pass_time(50 * MS)
+    came += [each.payload for each in subscriber.messages()]
+    assert came == [b"%d" % number for number in range(1, 61)]

@@ -460,15 +460,25 @@ cdef class Protection:
             message_drop(m)
         if awaited.who == NULL:
             return
-        self.tell_when_kept(<object>awaited.who, awaited.index, awaited.turn)
+        if flag != DURABLE:
+            self.tell_when_kept(<object>awaited.who, awaited.index, awaited.turn)
+        elif awaited.index & OF_SESSION:
+            (<Session>awaited.who).behind -= 1
+            (<Session>awaited.who).release(awaited.index & 0xFFFF)
+        else:
+            (<Link>awaited.who).settle(awaited.index, 0)
         Py_DECREF(<object>awaited.who)
 
     cdef void tell_when_kept(self, object who, uint32_t index, uint64_t turn) noexcept:
-        """Whoever takes over knows the next step of a QoS 2 exchange: the journal may have to know it too."""
-        if turn > self.board.turn_safe:
+        """Whoever takes over knows the next step of a QoS 2 exchange: the journal may have to know it too. Steps of a
+        session keep their order: none is taken while an earlier one waits."""
+        if index & OF_SESSION:
+            if turn <= self.board.turn_safe and not (<Session>who).behind:
+                (<Session>who).release(index & 0xFFFF)
+            elif await_number(&self.written, turn, NULL, who, index, 0):
+                (<Session>who).behind += 1
+        elif turn > self.board.turn_safe:
             await_number(&self.written, turn, NULL, who, index, 0)
-        elif index & OF_SESSION:
-            (<Session>who).release(index & 0xFFFF)
         else:
             (<Link>who).settle(index, 0)
 

@@ -75,6 +75,7 @@ cdef class Session:
     cdef uint64_t head, tail, resend    # deliveries, counted since the session began
     cdef uint64_t announced, announced_safe # up to where heir and journal heard of them; surely, the journal
     cdef uint64_t announced_turn            # of the journal: then it knows the rest
+    cdef uint32_t behind        # steps of QoS 2 deliveries that wait for the journal
     cdef bint pumping, impatient, reported
     cdef dict holding           # publishers that are not read for this session's sake -> how patiently
     cdef readonly int64_t held_since_ns

@@ -192,7 +192,8 @@ cdef class Session:
         cdef Flight* flight
         cdef uint16_t packet_id = self.tail % PACKET_IDS + 1
         cdef uint64_t turn = self.known_with(m) if qos == 2 else 0
-        cdef bint waits = qos == 2 and (self.board.backup is not None or turn > self.board.turn_safe)
+        cdef bint waits = qos == 2 and (
+            self.board.backup is not None or turn > self.board.turn_safe or self.behind)
         if not self.room_for_flight():
             return 0
         if not waits and not self.link.put_publish(
@@ -215,9 +216,12 @@ cdef class Session:
             self.board.log_flight(m.minor, self.serial, packet_id)
         if waits:
             self.board.note(FLIGHT, self.serial, packet_id, m.minor)
-            if not (await_number(self.board.written, turn, NULL, self, <uint32_t>(OF_SESSION | packet_id), 0)
-                    if self.board.backup is None else await_number(
-                        self.board.sent, self.board.frames, NULL, self, <uint32_t>(OF_SESSION | packet_id), turn)):
+            if self.board.backup is not None:
+                if not await_number(self.board.sent, self.board.frames, NULL, self, <uint32_t>(OF_SESSION | packet_id), turn):
+                    self.take_off(flight, packet_id)
+            elif await_number(self.board.written, turn, NULL, self, <uint32_t>(OF_SESSION | packet_id), 0):
+                self.behind += 1
+            else:
                 self.take_off(flight, packet_id)
         return 1
 

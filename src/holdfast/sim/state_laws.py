@@ -35,7 +35,7 @@ def state(evidence: Evidence) -> Iterator[Violation]:
 def _lost_sessions(evidence: Evidence) -> Iterator[Violation]:
     """One that something was granted to, or that began neither while something was wrong nor just before:
     CONNACK alone waits for nobody."""
-    longest_ns = max(fault.for_ns for fault in evidence.options.faults)
+    longest_ns = max((fault.for_ns for fault in evidence.options.faults), default=0)
     settled_ns = evidence.told_ns() + evidence.options.silence_ns
     broke = [at_ns for at_ns, what in evidence.faults if not what.startswith("restart")]
     for at_ns, who in evidence.ledger.lost_sessions:
