@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.replication.pair import MS, Client, Group
+from tests.replication.pair import MS, Client, Group, contracts
 
+from holdfast.config import Limits
 from holdfast.mqtt.packets import (
     Disconnect,
     Properties,
@@ -406,3 +407,50 @@ def test_a_later_heir_that_does_not_hear_the_first_leaves_it_its_time() -> None:
     group.crash("a")
     group.pass_time(50 * MS)
     assert serving(group) == [first]
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_a_later_heir_that_was_cut_off_from_everybody_gives_way_when_it_is_back(size: int) -> None:
+    """It served without the messages that the primary and the first heir have."""
+    group = Group(size)
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("plain/#", qos=1)
+    group.members["a"].lost(away.connection, group.now_ns)
+    for number in range(1, 101):
+        publisher.publish("plain/1", b"%d" % number, qos=1, packet_id=number)
+    group.pass_time(20 * MS)
+    last = group.primary.view.heirs[-1]
+    group.cut.update(frozenset((last, each)) for each in group.members if each != last)
+    group.pass_time(2_500 * MS, 10 * MS)
+    assert set(serving(group)) == {"a", last}
+    group.heal()
+    group.pass_time(1_000 * MS, 10 * MS)
+    assert serving(group) == ["a"]
+    assert len(group.client("away").messages()) == 100
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_member_that_is_cut_off_while_it_joins_gives_way_when_it_is_back(restarted: bool) -> None:
+    group = Group(2, contracts(limits=Limits(state_log_max=1)))
+    group.crash("b")
+    away, publisher = group.client("away"), group.client("p")
+    away.subscribe("plain/#", qos=1)
+    group.members["a"].lost(away.connection, group.now_ns)
+    publisher.publish("plain/1", b"x", qos=1, packet_id=1)
+    group.pass_time(100 * MS)
+    if restarted:
+        group.start("b")
+        group.pass_time(500 * MS, 5 * MS)
+        group.crash("b")
+        group.pass_time(100 * MS)
+    b = group.start("b")
+    while b.role is not Role.SYNCING:
+        group.turn()
+        group.now_ns += MS
+    group.cut.add(AB)
+    group.pass_time(2_500 * MS, 10 * MS)
+    assert set(serving(group)) == {"a", "b"}
+    group.heal()
+    group.pass_time(1_000 * MS, 10 * MS)
+    assert serving(group) == ["a"]
+    assert len(group.client("away").messages()) == 1

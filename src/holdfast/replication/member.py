@@ -24,7 +24,7 @@ from holdfast.replication.buffer import BackupBuffer
 from holdfast.replication.candidacy import Candidacy
 from holdfast.replication.doubt import Doubt, ask_heir, wake
 from holdfast.replication.following import Following
-from holdfast.replication.group import GroupConfig, Switches
+from holdfast.replication.group import MEMBERS_MAX, GroupConfig, Switches
 from holdfast.replication.handshake import Secret
 from holdfast.replication.increments import StateLog
 from holdfast.replication.measures import History, WayMeter, group_figures
@@ -379,7 +379,9 @@ class Member:
             if role is not Role.PRIMARY:
                 self.happen(Happening.DROPPED, now_ns)
         elif role is Role.PRIMARY and view >= self.view_max:
-            if not self.peers.unsettled(peer, now_ns):  # or else its next beat says the same
+            if self.serving.outranks(state.index):
+                self.serving.open_above(view, now_ns)
+            elif not self.peers.unsettled(peer, now_ns):  # or else its next beat says the same
                 self.view_max = view
                 self.happen(Happening.PRIMARY_FOUND, now_ns, peer)
         elif not self.serving.outgrow(state, now_ns):
@@ -390,7 +392,9 @@ class Member:
         if number > self.view_max:
             self.view_max = number
             self._successor = holder
-            if self.role is Role.PRIMARY and number > self.view.number:
+            if self.serving.outranks(number % MEMBERS_MAX):
+                self.serving.open_above(number, self.turned_ns if now_ns is None else now_ns)
+            elif self.role is Role.PRIMARY and number > self.view.number:
                 self.happen(Happening.HIGHER_VIEW, self.turned_ns if now_ns is None else now_ns)
 
     # Roles

@@ -6,6 +6,8 @@ Laws:
   was must be able to open a higher one, and be heard of
 - clients hear of a view when its heirs know it: whichever of them serves next has a higher one
 - what waited for a backup that is gone waits for the next heir, if there is one, and else for the contest
+- without an arbiter, a member that followed this broker and never had its messages opens a view only because
+  it hears nobody: this broker does not yield to it, and opens a higher one
 - a snapshot and the copies that a new backup lacks go piece by piece, between messages
 """
 
@@ -49,6 +51,10 @@ class Serving:
         self.protected_by: tuple[str, ...] = ()  # heirs that know that they are
         self._untold = False  # of this view the clients do not know yet
         self._calm_ns = 0  # until then an heir that was lost may open a view of its own
+        self._asked: set[int] = set()  # members that followed this broker since it serves
+        self._custodian = (
+            -1
+        )  # the one that was its first heir last, and may have taken over with its messages
         self.contest = Contest(member, go_on=self._go_on, opened=self._take_in_others)
         member.core.mark(copied=True)
 
@@ -65,6 +71,7 @@ class Serving:
         self._copying = self._copied_ns = None
         self._calm_ns = 0
         self._untold, self.protected_by = False, ()
+        self._asked, self._custodian = set(), -1
         self.member.peers.forget_followers()
 
     def lost(self, peer: Peer, now_ns: int, *, silent: bool = False) -> None:
@@ -103,6 +110,9 @@ class Serving:
         state: PeerState = peer.state
         self.tell_increments()
         state.follows, state.has = True, ask.number
+        self._asked.add(state.index)
+        if ask.number == 0 and state.index == self._custodian:
+            self._custodian = -1  # it has started again, and has nothing
         if self.member.broker.core.board.backup is peer:
             self._copying = self._copied_ns = None  # it may have none of what it was given: it gets all again
         if state.name in self.member.view.heirs:
@@ -164,6 +174,8 @@ class Serving:
     def _protect_with(self, peer: Peer) -> None:
         """Copies go to this member from now on; what it lacks follows piece by piece."""
         self.member.way.forget()
+        if peer.state.index == self._custodian:
+            self._custodian = -1  # until it has all of them again
         self.member.broker.core.set_backup(peer)
         self.member.broker.core.copy_queued()
         self._copying = iter(list(self.member.broker.clients.sessions))
@@ -207,6 +219,9 @@ class Serving:
     def announce(self, now_ns: int) -> None:
         """Tells the clients of the view, once all its heirs know of it."""
         view, before = self.member.view, self.protected_by
+        backup = self.member.broker.core.board.backup
+        if isinstance(backup, Peer) and (backup.state.name,) == view.heirs[:1] and not self._giving:
+            self._custodian = backup.state.index
         links = (self.member.peers.link_to(name) for name in view.heirs)
         self._untold = any(link is not None and link.state.view < view.number for link in links)
         if self._untold:
@@ -231,9 +246,18 @@ class Serving:
             or owner not in (state.index, member.index)
         ):
             return False
-        member.view_max = state.view
-        self.contest.propose(member.view.heirs, now_ns)
+        self.open_above(state.view, now_ns)
         return True
+
+    def outranks(self, index: int) -> bool:
+        """Whether this broker serves, and what that member opens is opened only for want of hearing it."""
+        serves = self.member.role is Role.PRIMARY and not self.member.group.zookeeper
+        return serves and index in self._asked and index != self._custodian
+
+    def open_above(self, number: int, now_ns: int) -> None:
+        """A higher view than that one, with everything that we have."""
+        self.member.view_max = max(self.member.view_max, number)
+        self.contest.propose(self.member.view.heirs, now_ns)
 
     def _take_in_others(self, now_ns: int) -> None:
         for peer in self.member.peers.greeted():  # who was up to date while another was taken in
