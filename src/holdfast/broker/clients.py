@@ -376,6 +376,7 @@ class Clients:
             self._publish_will(session)
         session.state.ended = True
         self.broker.watched_sessions.forget(session)
+        session.over = True
         self.broker.subscribing.drop_all(session)
         self.broker.channels.ended(session)
         self.broker.recorder.ended(session)

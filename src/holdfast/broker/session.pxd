@@ -69,6 +69,8 @@ cdef class Session:
     cdef public set recovered   # numbers of messages whose QoS 2 delivery went on here from another broker
     cdef public set received    # QoS 2 identifiers between PUBLISH and PUBREL
     # Kept here for the plain Python side, which alone uses them.
+    cdef public bint over       # it ended; its subscriptions may still be there for a while
+    cdef readonly int64_t steps          # by how many nodes its filters made the way of a topic through the tree longer
     cdef public int64_t watched
     cdef public dict subscriptions
     cdef public object state

@@ -16,6 +16,8 @@ class Session:
     awaited_ns: int
     received: set[int] | None
     recovered: set[int] | None
+    over: bool
+    steps: int
     watched: int
     subscriptions: dict[str, Any]
     state: Any

@@ -94,7 +94,7 @@ def _takes_waiting_for_sleep(slept_ns: Any) -> object:
 
 @mutant("subscribes-late", 1, "a subscription takes effect in the next turn", Broker, "ask", "In order")
 def _subscribes_late(ask: Any) -> object:
-    return lambda self, connection: self.core.control.append(connection)
+    return lambda self, connection: self.core.aside.append(connection)
 
 
 @mutant(
