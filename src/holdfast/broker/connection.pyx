@@ -12,7 +12,7 @@ from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
 from holdfast.broker.terms cimport Terms
 from holdfast.broker.topics cimport Ahead
-from holdfast.mqtt.wire cimport read_u16, read_varint, utf8_valid
+from holdfast.mqtt.wire cimport read_u16, read_varint, utf8_valid, varint_size
 
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import decode
@@ -77,7 +77,7 @@ cdef class Connection(Intake):
         if self.session is None and self.warm is None and kind != CONNECT:
             self._wrong(PROTOCOL_ERROR, "the first packet must be CONNECT")
             return 0
-        if self._oversized(first, size):
+        if self._oversized(first, 1 + varint_size(size) + size):
             return 0
         self.control = (first, PyBytes_FromStringAndSize(<char*>body, size))
         self.blocked = True
@@ -371,7 +371,7 @@ cdef class Connection(Intake):
         if size == 2 and first == (0x62 if kind == PUBREL else kind << 4):
             packet_id = read_u16(body)
         else:
-            if self._oversized(first, size):
+            if self._oversized(first, 1 + varint_size(size) + size):
                 return
             self.core.work_left -= ACKNOWLEDGEMENT_UNITS + size // BYTES_IN_UNIT
             self._pay(self.core.work_left + ACKNOWLEDGEMENT_UNITS + size // BYTES_IN_UNIT)

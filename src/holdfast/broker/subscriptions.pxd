@@ -54,7 +54,7 @@ cdef class Node:
     cdef dict shared_here, shared_below    # group -> SharedGroup
     cdef uint32_t steps     # nodes that a topic can visit from here on, this one included
     cdef uint32_t most      # steps of the most costly of the children, or more
-    cdef uint32_t lowered   # how often that child became less costly since `most` was found out
+    cdef uint32_t lowered   # children that became less costly since `most` may be too high
     cdef bint is_idle(self)
     cdef void sum_up(self) noexcept
     cdef void child_lowered(self, uint32_t before)

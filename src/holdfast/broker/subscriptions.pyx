@@ -163,7 +163,7 @@ cdef class Node:
         """A child that had so many steps has fewer, or is gone. Among many it is not looked each time whether
         that was the most costly: `most` may be too high for a while, never too low."""
         cdef Node child
-        if before < self.most:
+        if before < self.most and self.lowered == 0:
             return
         self.lowered += 1
         if self.children and len(self.children) > NARROW and (
