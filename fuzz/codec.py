@@ -79,12 +79,13 @@ def read_in_pieces(first_byte: int, body: bytes, version: int) -> Packet:
 
 def check_refused_in_pieces(first_byte: int, body: bytes, version: int, refusal: PeerError) -> None:
     """Nothing is made of a packet before all of it is checked."""
+    again: PeerError | None = None
     try:
         begin_filters(first_byte, body, version, len(body), len(body))
-    except PeerError as again:
-        assert (again.reason, again.text) == (refusal.reason, refusal.text)
-    else:
-        raise AssertionError(f"refused at once ({refusal.text}), and not in pieces")
+    except PeerError as error:
+        again = error
+    assert again is not None, f"refused at once ({refusal.text}), and not in pieces"
+    assert (again.reason, again.text) == (refusal.reason, refusal.text)
 
 
 def check_refusal(refusal: PeerError) -> None:

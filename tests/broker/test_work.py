@@ -249,6 +249,20 @@ def test_a_packet_that_is_no_message_has_so_many_bytes(over: int) -> None:
     assert not publisher.connection.closing
 
 
+@pytest.mark.parametrize("over", [0, 1])
+def test_topics_and_filters_have_so_many_levels(over: int) -> None:
+    bench = Bench(book(limits=Limits(topic_levels_max=5)))
+    name = "/".join("x" * (5 + over))
+    client = bench.client("c")
+    assert client.subscribe(name).reasons == [0x8F if over else 0]
+    client.publish(name)
+    bench.run()
+    assert last(client).reason == 0x90 if over else client.messages()
+    client = knock(bench, Connect(client_id="d", will=Will(topic=name)))
+    bench.run()
+    assert last(client).reason == (0x90 if over else 0)
+
+
 def test_an_oversized_packet_is_refused_before_it_is_there() -> None:
     bench = Bench(book(limits=Limits(control_bytes_max=1000)))
     client = bench.client("c")
