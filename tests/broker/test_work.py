@@ -302,13 +302,17 @@ def test_a_turn_hears_so_much_of_who_is_not_let_in() -> None:
 def test_the_subscriptions_of_a_session_that_ended_go_in_pieces_and_get_nothing() -> None:
     bench = Bench(book(limits=Limits(subscriptions_per_session_max=100_000)))
     gone, stays, publisher = bench.client("g"), bench.client("s"), bench.client("p")
-    gone.say(subscribe("$share/g/t", *names(MANY)))
+    gone.say(Subscribe(1, [Subscription(name, 1) for name in ("$share/g/t", *names(MANY))]))
     stays.subscribe("$share/g/t")
+    session = gone.connection.session
     bench.broker.lost(gone.connection, bench.now_ns)
     assert len(bench.broker.core.tree) > MANY // 2
     for number in range(4):
         publisher.publish("t", b"%d" % number, qos=1, packet_id=number + 1)
         publisher.publish(f"many/{number}", b"", qos=1, packet_id=number + 10)
+    bench.turn()
+    assert len(bench.broker.core.tree) > 10
+    assert session.queued == 0
     turns_to_rest(bench)
     assert [message.payload for message in stays.messages()] == [b"0", b"1", b"2", b"3"]
     assert len(bench.broker.core.tree) == 1
@@ -335,7 +339,7 @@ def test_a_replay_counts_what_it_looks_at(monkeypatch: pytest.MonkeyPatch) -> No
         publisher.publish(f"r/{number}/x", b"x", retain=True)
     bench.run()
     client.send(subscribe("r/+/k", "r/+/l"))
-    most, more = 0, True
+    most, more = looked, True
     while more:
         before = looked
         more = bench.turn()

@@ -15,9 +15,9 @@ ANY, ONE = WILDCARDS = b"#", b"+"
 
 class _Node:
     """One level. The children of a node are a chain too, which a walk follows from one to the next; a node
-    that was removed still knows who came behind it."""
+    that was removed has nothing below it, and still knows who came behind it."""
 
-    __slots__ = ("before", "behind", "children", "first", "gone", "last", "name")
+    __slots__ = ("before", "behind", "children", "first", "last", "name")
 
     def __init__(self) -> None:
         self.children: dict[bytes, _Node] | None = None
@@ -26,7 +26,6 @@ class _Node:
         self.last: _Node | None = None
         self.before: _Node | None = None
         self.behind: _Node | None = None
-        self.gone = False
 
     def child(self, level: bytes) -> _Node:
         """The child of that level, made if there is none."""
@@ -46,7 +45,6 @@ class _Node:
     def remove(self, level: bytes) -> None:
         assert self.children is not None
         child = self.children.pop(level)
-        child.gone = True
         if child.before is None:
             self.first = child.behind
         else:
@@ -114,9 +112,7 @@ class RetainedNames:
             if chain and node.behind is not None:
                 stack.append((node.behind, at, True))
             wanted = levels[at] if at < len(levels) else None
-            if node.gone:
-                yield None
-            elif wanted is None:
+            if wanted is None:
                 yield node.name
             elif wanted in WILDCARDS:
                 if node.first is not None:
