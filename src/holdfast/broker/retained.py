@@ -108,18 +108,19 @@ class RetainedNames:
         # Where to go on: a node, how many levels lead to it, and whether also those behind it.
         stack: list[tuple[_Node, int, bool]] = [(self._root(filter), 0, False)]
         while stack:
-            node, at, chain = stack.pop()
-            if chain and node.behind is not None:
-                stack.append((node.behind, at, True))
+            start, at, chain = stack.pop()
+            node: _Node | None = start
             wanted = levels[at] if at < len(levels) else None
-            if wanted is None:
-                yield node.name
-            elif wanted in WILDCARDS:
-                if node.first is not None:
-                    stack.append((node.first, at if wanted == ANY else at + 1, True))
-                yield node.name if wanted == ANY else None
-            else:
-                child = (node.children or {}).get(wanted)
-                if child is not None:
-                    stack.append((child, at + 1, False))
-                yield None
+            wild, rest = wanted in WILDCARDS, wanted == ANY
+            while node is not None:
+                below = None
+                if wild:
+                    below = node.first
+                elif wanted is not None and node.children is not None:
+                    below = node.children.get(wanted)
+                if below is not None:
+                    if chain and node.behind is not None:
+                        stack.append((node.behind, at, True))
+                    stack.append((below, at if rest else at + 1, wild))
+                yield node.name if rest or wanted is None else None
+                node = node.behind if chain and below is None else None
