@@ -15,6 +15,12 @@ from holdfast.errors import ConfigError
 FIELDS = {
     "connections_max": ("5", "0"),
     "packet_bytes_max": ("1024", "268_435_461"),
+    "connect_bytes_max": ("1024", "15"),
+    "control_bytes_max": ("1024", "15"),
+    "packet_filters_max": ("8", "0"),
+    "user_properties_max": ("8", "0"),
+    "match_steps_per_session_max": ("8", "0"),
+    "match_steps_max": ("20_000", "0"),
     "connect_timeout": ('"1s"', '"0s"'),
     "packet_timeout": ('"1min"', "30"),
     "receive_max": ("65535", "65536"),

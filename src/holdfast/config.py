@@ -371,6 +371,10 @@ class Limits(Checked, frozen=True, kw_only=True):
 
     connections_max: Annotated[int, _count(100_000)] = 100_000
     packet_bytes_max: Annotated[int, _count(16_777_216, 16, 268_435_460)] = 16_777_216
+    connect_bytes_max: Annotated[int, _count(131_072, 16, 268_435_460)] = 131_072
+    control_bytes_max: Annotated[int, _count(1_048_576, 16, 268_435_460)] = 1_048_576
+    packet_filters_max: Annotated[int, _count(10_000, 1, 10_000_000)] = 10_000
+    user_properties_max: Annotated[int, _count(256, 1, 1_000_000)] = 256
     connect_timeout_ns: Annotated[int, duration(1, "10s")] = named("connect_timeout", 10 * S)
     packet_timeout_ns: Annotated[int, duration(1, "30s")] = named("packet_timeout", 30 * S)
     receive_max: Annotated[int, _count(1024, 1, 65_535)] = 1024
@@ -383,6 +387,8 @@ class Limits(Checked, frozen=True, kw_only=True):
     subscriptions_per_session_max: Annotated[int, _count(10_000)] = 10_000
     subscriptions_max: Annotated[int, _count(2_000_000)] = 2_000_000
     topic_levels_max: Annotated[int, _count(128, 1, 65_536)] = 128
+    match_steps_per_session_max: Annotated[int, _count(512)] = 512
+    match_steps_max: Annotated[int, _count(16_384, 1, 1_000_000)] = 16_384
     topics_max: Annotated[int, _count(1_000_000)] = 1_000_000
     retained_messages_max: Annotated[int, _count(1_000_000)] = 1_000_000
     retained_bytes_max: Annotated[int, _count(268_435_456)] = 268_435_456
@@ -405,6 +411,7 @@ class Limits(Checked, frozen=True, kw_only=True):
             ("queue_bytes_max", "buffer_bytes_max", "one session's queue is part of the buffer of all"),
             ("queue_messages_max", "buffer_messages_max", "one session's queue is part of the buffer of all"),
             ("subscriptions_per_session_max", "subscriptions_max", "one session's are part of all"),
+            ("match_steps_per_session_max", "match_steps_max", "one session's are part of all"),
             ("packet_bytes_max", "backup_bytes_max", "the largest packet must fit on the way to the backup"),
             ("connections_max", "sessions_max", "every connection has a session"),
         ):

@@ -30,6 +30,7 @@ class Access:
 
         False: that takes a while; Broker.found_out says what came of it."""
         connection.user = NOBODY
+        connection.packet_bytes_max = connection.core.packet_bytes_max
         return True
 
     def left(self, connection: Connection) -> None:

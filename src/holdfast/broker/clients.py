@@ -124,8 +124,12 @@ class Clients:
             raise PeerError(
                 Reason.NOT_AUTHORIZED, f"the will's topic {packet.will.topic!r} is the broker's own"
             )
-        self._check_rights(connection.user or "", packet, client_id)
         limits = self.broker.limits
+        if packet.will is not None and packet.will.topic.count("/") >= limits.topic_levels_max:
+            raise PeerError(
+                Reason.TOPIC_NAME_INVALID, f"a topic name has up to {limits.topic_levels_max} levels"
+            )
+        self._check_rights(connection.user or "", packet, client_id)
         if len(self.broker.connections) > limits.connections_max:
             raise PeerError(
                 Reason.QUOTA_EXCEEDED, f"the broker takes up to {limits.connections_max} connections"
@@ -376,6 +380,7 @@ class Clients:
             self._publish_will(session)
         session.state.ended = True
         self.broker.watched_sessions.forget(session)
+        session.over = True
         self.broker.subscribing.drop_all(session)
         self.broker.channels.ended(session)
         self.broker.recorder.ended(session)

@@ -50,7 +50,8 @@ cdef class Core(Protection):
     cdef public uint64_t duplicates
     cdef uint32_t era                   # grows when another broker may have served: see missing()
     cdef readonly uint32_t receive_max, alias_max
-    cdef readonly uint32_t packet_bytes_max, levels_max, backlog_max, jobs_ahead_max
+    cdef readonly uint32_t packet_bytes_max, connect_bytes_max, control_bytes_max, pairs_max
+    cdef readonly uint32_t levels_max, backlog_max, jobs_ahead_max
     cdef readonly size_t retained_count, retained_bytes, retained_messages_max, retained_bytes_max
     cdef size_t pending_bytes           # of unfinished packets, all connections together
     cdef readonly size_t buffer_bytes_max
@@ -60,17 +61,16 @@ cdef class Core(Protection):
     cdef uint8_t* _scratch
     cdef size_t _scratch_size
     cdef public object control          # connections whose next packet plain Python handles
-    cdef public object aside            # those whose next packet is SUBSCRIBE or UNSUBSCRIBE, and was put aside
+    cdef public object aside            # those that were put aside: SUBSCRIBE, UNSUBSCRIBE, or beyond their share
     cdef public object ask              # handles a SUBSCRIBE or UNSUBSCRIBE of a connection where it is read
-    cdef public int64_t ask_left        # how many of their filters may take effect so before the next turn
+    cdef public int64_t work_left       # units that may be spent on what is read before the next turn
+    cdef public int64_t share_max       # of these by one connection at a time
+    cdef int64_t looked                 # units that this slice spent on looking up routes
     cdef public object unanswered       # what took effect so, and awaits its SUBACK or UNSUBACK
     cdef public list ended              # Ended: subscriptions that are gone, while older messages wait
 
     cdef bint sated(self) noexcept
     cdef uint8_t* scratch(self, size_t size) except NULL
-    cdef bint may_publish(self, Topic* topic, bint serves) noexcept
-    cdef bint hear(self, Topic* topic, Draft* draft, str client_id) noexcept
-    cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept
     cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept
     cdef bint refresh(self, Topic* topic) noexcept
     cdef void _refresh(self, Topic* topic) except *
@@ -79,6 +79,7 @@ cdef class Core(Protection):
     cdef void dispatch(self, Message* m) noexcept
     cdef void repeated(self, Topic* topic, Link source, int64_t ack)
     cdef void offered(self, Message* m) noexcept
+    cdef void _look_again(self, Topic* topic) noexcept
     cdef bint dispatch_again(self, Message* m) noexcept
     cdef bint retain(self, Topic* topic, Message* m) noexcept
     cdef void _name_retained(self, Topic* topic, bint present) noexcept

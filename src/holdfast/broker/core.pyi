@@ -27,6 +27,9 @@ class Core(Protection):
     receive_max: int
     alias_max: int
     packet_bytes_max: int
+    connect_bytes_max: int
+    control_bytes_max: int
+    pairs_max: int
     levels_max: int
     backlog_max: int
     jobs_ahead_max: int
@@ -41,7 +44,8 @@ class Core(Protection):
     control: deque[Any]
     aside: deque[Any]
     ask: Callable[[Any], None]
-    ask_left: int
+    work_left: int
+    share_max: int
     unanswered: deque[Any]
     ended: list[Ended]
     def __init__(self, *, policy: int, seed: int, limits: Any) -> None: ...

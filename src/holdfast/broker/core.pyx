@@ -1,14 +1,12 @@
 """The message proxy, the job generator and the dispatcher: everything that happens to every message."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memset
+from libc.string cimport memset
 
 from collections import deque
-
-from holdfast.mqtt.conventions import CHANNEL_TOPICS, RESERVED_TOPICS
 
 from holdfast.broker.jobs cimport Job, jobs_pop
 from holdfast.broker.link cimport Board, Link
@@ -29,17 +27,13 @@ from holdfast.broker.topics cimport TopicTable
 cdef int64_t SECOND_NS = 1_000_000_000
 cdef int64_t ALARM_COPY_NS = 10_000_000    # an alarm without a period that is not confirmed by then is copied
 cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it should carry, when there are as many
+cdef int64_t LOOKED_MAX = 4096  # units that a slice may spend on looking up routes again
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
 cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
 cdef uint8_t QUOTA_EXCEEDED = 0x97
+cdef int64_t ROUTES_UNITS = 4   # looking up the contract and the routes of a topic, if little is found
+cdef int64_t STEPS_IN_UNIT = 8  # of the tree of subscriptions; see work.py
 cdef uint64_t GAP_MAX = 1_000_000   # numbers that a publisher may leave out and be believed
-cdef tuple RESERVED = tuple(name.encode() for name in RESERVED_TOPICS)
-cdef bytes CHANNEL = CHANNEL_TOPICS.encode()
-
-
-cdef inline bint begins(Topic* topic, bytes prefix) noexcept:
-    return topic.size >= PyBytes_GET_SIZE(prefix) and (
-        memcmp(topic.text, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix)) == 0)
 
 
 cdef class Core(Protection):
@@ -62,6 +56,9 @@ cdef class Core(Protection):
         self.receive_max = limits.receive_max
         self.alias_max = limits.topic_alias_max
         self.packet_bytes_max = limits.packet_bytes_max
+        self.connect_bytes_max = limits.connect_bytes_max
+        self.control_bytes_max = limits.control_bytes_max
+        self.pairs_max = limits.user_properties_max
         self.levels_max = limits.topic_levels_max
         self.backlog_max = 2 * limits.slice_jobs_max
         self.jobs_ahead_max = SLICES_AHEAD * limits.slice_jobs_max
@@ -204,13 +201,15 @@ cdef class Core(Protection):
         """Dispatches messages, smallest key first, until that many deliveries are made; returns how many wait.
 
         Every delivery counts, so that a slice takes much the same time at any fan-out; but a slice ends in a
-        write to each link it touched, so a wide one goes on until the writes are worth their while."""
+        write to each link it touched, so a wide one goes on until the writes are worth their while. Routes that
+        must be looked up again have a bound of their own."""
         cdef Job job
         cdef size_t done = 0
         self.copy_when_due()
         self.tell_marks(0)
+        self.looked = 0
         while self.jobs.len and (done < jobs_max or done < min(
-                WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max)):
+                WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max)) and self.looked < LOOKED_MAX:
             job = jobs_pop(&self.jobs)
             if job.tag == DISPATCH:
                 self.dispatch(job.message)
@@ -244,36 +243,6 @@ cdef class Core(Protection):
 
     # A topic, its contract and its subscribers
 
-    cdef bint may_publish(self, Topic* topic, bint serves) noexcept:
-        """Topics under $SYS and the subscription prefixes are the broker's own; a client that serves channels
-        publishes under theirs."""
-        cdef bytes prefix
-        for prefix in RESERVED:
-            if begins(topic, prefix):
-                return serves and begins(topic, CHANNEL)
-        return 1
-
-    cdef bint hear(self, Topic* topic, Draft* draft, str client_id) noexcept:
-        """Whether this is a word of a client that serves channels to the broker itself; it is taken then."""
-        if not begins(topic, CHANNEL) or topic.size == len(CHANNEL) or topic.text[len(CHANNEL)] != 0x24:
-            return 0
-        self.heard.append((
-            client_id,
-            PyBytes_FromStringAndSize(<char*>topic.text, topic.size),
-            PyBytes_FromStringAndSize(<char*>draft.payload, draft.payload_size),
-            draft.qos,
-            PyBytes_FromStringAndSize(<char*>draft.props, draft.props_size),
-            draft.expiry_at,
-            draft.expiry_s if draft.expiry_at else 0,
-        ))
-        return 1
-
-    cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept:
-        cdef uint32_t i, levels = 1
-        for i in range(size):
-            levels += text[i] == 0x2F
-        return levels > self.levels_max
-
     cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept:
         """The topic of that name, its routes and terms current; NULL when the table is full."""
         cdef uint64_t hash = self.topics.hash_of(text, size)
@@ -297,6 +266,7 @@ cdef class Core(Protection):
         """Looks up the contract and the subscriptions of a topic again."""
         cdef bytes name = PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
         cdef Terms terms = self.terms_for(name)
+        cdef uint64_t visited = self.tree.visited
         cdef list found = self.tree.match(name)
         cdef dict seen = {}
         cdef Route* route
@@ -304,6 +274,8 @@ cdef class Core(Protection):
         cdef Ended ended
         cdef int64_t deadline_ns = terms.deadline_ns
         cdef int64_t loss = terms.loss_tolerance
+        self.work_left -= ROUTES_UNITS + (
+            <int64_t>(self.tree.visited - visited) + len(found) + len(self.ended)) // STEPS_IN_UNIT
         topic_clear_routes(topic)
         if len(found) + len(self.ended) > 1:
             topic.routes = <Route*>malloc((len(found) + len(self.ended)) * sizeof(Route))
@@ -511,7 +483,7 @@ cdef class Core(Protection):
         cdef uint32_t i, matched = 0
         cdef uint8_t bits, qos
         if topic.stamp != self.topics.current_stamp(topic):
-            self.refresh(topic)
+            self._look_again(topic)
         for i in range(topic.routes_len):
             route = &topic.routes[i]
             if route.flags & (SHARED | ENDED):
@@ -527,6 +499,13 @@ cdef class Core(Protection):
         if matched:
             m.flags |= MATCHED
         self.offered(m)
+
+    cdef void _look_again(self, Topic* topic) noexcept:
+        """Its routes changed since its message came: the slice pays for that, not what is read next."""
+        cdef int64_t before = self.work_left
+        self.refresh(topic)
+        self.looked += before - self.work_left
+        self.work_left = before
 
     cdef void offered(self, Message* m) noexcept:
         """Every subscriber was offered the message: who else waits for that?"""

@@ -5,7 +5,7 @@
 #   a topic that nothing is remembered of is asked about again: forgetting costs time, never an answer
 #   a decision that fails is a refusal
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from holdfast.broker.message cimport Topic
 
@@ -23,10 +23,12 @@ cdef class Permit:
     cdef object decide      # topic -> whether
     cdef uint64_t* slots    # by serial: the mark of a topic, and one more if it may be published to
     cdef uint32_t mask
+    cdef uint64_t asked     # how often plain Python was
     cdef uint32_t displaced # decisions that made room for another since the table has this size
 
     cdef bint ask(self, Topic* topic) noexcept
-    cdef bint _decide(self, Topic* topic) except -1
+    cdef bint allows_name(self, const uint8_t* text, uint32_t size) noexcept
+    cdef bint _decide(self, const uint8_t* text, uint32_t size) except -1
     cdef void _make_room(self) noexcept
 
     cdef inline bint allows(self, Topic* topic) noexcept:

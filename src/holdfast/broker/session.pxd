@@ -87,6 +87,8 @@ cdef class Session:
     cdef public set recalled    # those of them that only the journal knew, after a restart
     cdef uint64_t released_turn # of the journal, when one of them was given back last
     # Kept here for the plain Python side, which alone uses them.
+    cdef public bint over       # it ended; its subscriptions may still be there for a while
+    cdef readonly int64_t steps          # by how many nodes its filters made the way of a topic through the tree longer
     cdef public int64_t watched
     cdef public dict subscriptions
     cdef public object state

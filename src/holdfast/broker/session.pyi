@@ -18,6 +18,8 @@ class Session:
     kept: set[int] | None
     recalled: set[int] | None
     recovered: set[int] | None
+    over: bool
+    steps: int
     watched: int
     subscriptions: dict[str, Any]
     state: Any

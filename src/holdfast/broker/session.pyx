@@ -141,6 +141,8 @@ cdef class Session:
         if m.flags & RECOVERED and self.has(m):
             return
         if self.link is None:
+            if self.over:
+                return
             if qos or (m.flags & FINITE and self.board.now_ns < self.awaited_ns):
                 self.queue(m, qos, bits, ids)
             return

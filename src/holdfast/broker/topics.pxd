@@ -4,6 +4,7 @@
 #   a topic's routes and terms may be used only while its stamp equals current_stamp(); otherwise refresh first
 #   a topic that anything points to (pins, a retained message) is never thrown out
 #   the table never holds more than topics_max topics, and lets go of those that have been idle for a while
+#   it grows in pieces: for a while a topic stands in the former table or in the new one, never in both
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -28,6 +29,8 @@ cdef struct Ahead:
 cdef class TopicTable:
     cdef uint64_t* slots        # topic pointer in the low 48 bits, top of its hash above
     cdef size_t mask
+    cdef uint64_t* old          # the former table, while topics move from it; NULL: none
+    cdef size_t old_mask, moved # of whose slots so many are moved
     cdef readonly size_t count
     cdef readonly size_t topics_max
     cdef uint32_t serial        # of the topic that was added last
@@ -38,7 +41,9 @@ cdef class TopicTable:
 
     cdef Topic* find(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept
     cdef Topic* add(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept
+    cdef Topic* _find_old(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept
     cdef bint _grow(self) noexcept
+    cdef void _move(self, size_t most) noexcept
     cdef bint _evict_one(self) noexcept
     cdef void _remove_slot(self, size_t at) noexcept
     cdef uint64_t hash_of(self, const uint8_t* text, uint32_t size) noexcept

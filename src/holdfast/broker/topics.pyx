@@ -17,6 +17,9 @@ cdef extern from *:
     void __builtin_prefetch(const void*) noexcept nogil
     uint64_t holdfast_fold(uint64_t a, uint64_t b) noexcept nogil
 
+cdef uint64_t MOVED = 1     # stands in a slot of the former table whose topic is in the new one
+cdef size_t MOVED_AT_ONCE = 16
+cdef size_t LOOKED_AT_ONCE = 4096
 cdef uint64_t POINTER = 0x0000FFFFFFFFFFFFULL
 cdef uint64_t K0 = 0x9E3779B97F4A7C15ULL
 cdef uint64_t K1 = 0xD1B54A32D192ED03ULL
@@ -45,6 +48,8 @@ cdef class TopicTable:
         cdef Topic* topic
         if self.slots == NULL:
             return
+        if self.old != NULL:
+            self._move(self.old_mask + 1)
         for i in range(self.mask + 1):
             topic = topic_in(self.slots[i])
             if topic == NULL:
@@ -84,13 +89,29 @@ cdef class TopicTable:
         while True:
             slot = self.slots[at]
             if slot == 0:
-                return NULL
+                return NULL if self.old == NULL else self._find_old(text, size, hash)
             if (slot ^ hash) & ~POINTER == 0:
                 topic = topic_in(slot)
                 if topic.hash == hash and topic.size == size and memcmp(topic.text, text, size) == 0:
                     topic.used = 1
                     return topic
             at = (at + 1) & self.mask
+
+    cdef Topic* _find_old(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept:
+        """The same among those that are not in the new table yet."""
+        cdef size_t at = hash & self.old_mask
+        cdef uint64_t slot
+        cdef Topic* topic
+        while True:
+            slot = self.old[at]
+            if slot == 0:
+                return NULL
+            if slot != MOVED and (slot ^ hash) & ~POINTER == 0:
+                topic = topic_in(slot)
+                if topic.hash == hash and topic.size == size and memcmp(topic.text, text, size) == 0:
+                    topic.used = 1
+                    return topic
+            at = (at + 1) & self.old_mask
 
     cdef void fetch(self, Ahead* ahead) noexcept:
         """Brings the slots, then the topics, into the cache, all at once instead of one after another."""
@@ -121,6 +142,8 @@ cdef class TopicTable:
         cdef const uint8_t* slash
         if self.count >= self.topics_max and not self._evict_one():
             return NULL
+        if self.old != NULL:
+            self._move(MOVED_AT_ONCE)
         if self.count * 2 > self.mask and not self._grow():
             return NULL
         topic = <Topic*>malloc(sizeof(Topic) + size)
@@ -144,30 +167,46 @@ cdef class TopicTable:
         return topic
 
     cdef bint _grow(self) noexcept:
+        """A table of twice the size; the topics move there some at a time, long before it must grow again."""
         cdef size_t mask = self.mask * 2 + 1
-        cdef uint64_t* slots = <uint64_t*>calloc(mask + 1, sizeof(uint64_t))
-        cdef size_t i, at
+        cdef uint64_t* slots
+        if self.old != NULL:
+            self._move(self.old_mask + 1)
+        slots = <uint64_t*>calloc(mask + 1, sizeof(uint64_t))
         if slots == NULL:
             return 0
-        for i in range(self.mask + 1):
-            if self.slots[i] == 0:
-                continue
-            at = topic_in(self.slots[i]).hash & mask
-            while slots[at] != 0:
-                at = (at + 1) & mask
-            slots[at] = self.slots[i]
-        free(self.slots)
+        self.old = self.slots
+        self.old_mask = self.mask
+        self.moved = 0
         self.slots = slots
         self.mask = mask
         self.hand = 0
         self.sweep = 0
         return 1
 
+    cdef void _move(self, size_t most) noexcept:
+        """Moves what stands in so many slots of the former table."""
+        cdef size_t at
+        while most and self.moved <= self.old_mask:
+            if self.old[self.moved] != 0:
+                at = topic_in(self.old[self.moved]).hash & self.mask
+                while self.slots[at] != 0:
+                    at = (at + 1) & self.mask
+                self.slots[at] = self.old[self.moved]
+                self.old[self.moved] = MOVED
+            self.moved += 1
+            most -= 1
+        if self.moved > self.old_mask:
+            free(self.old)
+            self.old = NULL
+
     cdef bint _evict_one(self) noexcept:
         """Throws out one topic that nothing points to, the clock algorithm's choice; looks a bounded way."""
         cdef size_t looked = 0
         cdef Topic* topic
-        while looked < 4096:
+        if self.old != NULL:
+            self._move(LOOKED_AT_ONCE)
+        while looked < LOOKED_AT_ONCE:
             looked += 1
             self.hand = (self.hand + 1) & self.mask
             topic = topic_in(self.slots[self.hand])
@@ -187,6 +226,8 @@ cdef class TopicTable:
         goes on there the next time. Returns how many went."""
         cdef size_t looked, forgotten = 0
         cdef Topic* topic
+        if self.old != NULL:
+            self._move(slots_max)
         for looked in range(min(slots_max, self.mask + 1)):
             topic = topic_in(self.slots[self.sweep])
             if topic == NULL or topic.pins or topic.retained != NULL or topic.last_ns >= before_ns:
@@ -231,6 +272,8 @@ cdef class TopicTable:
     def forget_publishers(self) -> None:
         """What was sent before is not here any more: what comes again is new."""
         cdef size_t at
+        if self.old != NULL:
+            self._move(self.old_mask + 1)
         for at in range(self.mask + 1 if self.slots != NULL else 0):
             if self.slots[at] != 0:
                 topic_in(self.slots[at]).publisher = 0

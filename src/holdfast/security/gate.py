@@ -33,7 +33,6 @@ from holdfast.security.verified import Verified
 
 METERS_KEPT_MAX = 100_000
 SWEPT_AT_ONCE = 200  # sessions whose subscriptions are looked at again in one turn
-CONNECT_BYTES_MAX = 262_144  # of who is not let in yet: every field but the properties fits at its largest
 WRONG = "the user name or the password is wrong"
 
 
@@ -96,9 +95,6 @@ class Gate(Access):
         return self._known.rules is not None
 
     # CONNECT
-
-    def opened(self, connection: Connection) -> None:
-        connection.packet_bytes_max = min(connection.packet_bytes_max, CONNECT_BYTES_MAX)
 
     def identify(self, connection: Connection, packet: Connect, now_ns: int) -> bool:
         self._pass_listener(connection)
