@@ -3,7 +3,8 @@
 Laws:
 - nothing but CONNECT is answered before it is known who asks, and what is known of views, sessions and
   subscriptions is kept from who is not let in
-- a client identifier's session is its user's: nobody else takes it over
+- a client identifier's session is its user's: nobody else takes it over, unless the identifier is not that
+  user's to have
 - every way of a message is asked about: PUBLISH, wills, SUBSCRIBE, and the subscriptions that a session
   comes back with
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.permit import Permit
+from holdfast.broker.rules import PUBLISHING_ALL, QOS_HIGHEST, Who
 from holdfast.mqtt.packets import Connect
 
 NOBODY = ""  # a client that gave no name, and needed none
@@ -38,14 +40,24 @@ class Access:
     def serves(self, now_ns: int) -> None:
         """This broker took over sessions that another let subscribe."""
 
-    def permit(self, user: str, client_id: str) -> Permit | None:
+    def who(self, connection: Connection, client_id: str) -> Who:
+        """Whose rights are a connection's that was let in."""
+        return Who(connection.user or NOBODY, client_id)
+
+    def permit(self, who: Who) -> Permit | None:
         """Where that client may publish; None: to all topics but the broker's own."""
         return None
 
-    def may_publish(self, user: str, client_id: str, topic: bytes) -> bool:
-        return True
+    def publishing(self, who: Who, topic: bytes) -> int:
+        """How that client may publish to the topic, as `rules.publishing` says it."""
+        return PUBLISHING_ALL
 
-    def may_subscribe(self, user: str, client_id: str, filter: bytes) -> bool:
+    def subscribing(self, who: Who, filter: bytes) -> int:
+        """The highest QoS with which that client may have the filter; rules.NEVER: not at all."""
+        return QOS_HIGHEST
+
+    def may_connect(self, user: str, client_id: str) -> bool:
+        """Whether that user's clients may have the identifier."""
         return True
 
     def may_serve(self, user: str) -> bool:

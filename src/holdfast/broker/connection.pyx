@@ -399,7 +399,7 @@ cdef class Connection(Wire):
             reason = QUOTA_EXCEEDED
         elif topic.size and topic.text[0] == 0x24 and not self.core.may_publish(topic, self.serves):
             reason = NOT_AUTHORIZED
-        elif self.permit is not None and not self.permit.allows(topic):
+        elif self.permit is not None and not self.permit.allows(topic, draft.qos, draft.retain):
             reason = NOT_AUTHORIZED
         elif self.serves and self.core.hear(topic, &draft, self.session.client_id):
             reason = 0

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.broker.channels import is_channel
-from holdfast.broker.clients import REASON_CHARS_MAX
+from holdfast.broker.clients import REASON_CHARS_MAX, who_of
 from holdfast.broker.connection import Connection
+from holdfast.broker.rules import NEVER
 from holdfast.broker.session import Session
 from holdfast.broker.subscriptions import Ended, Subscription
 from holdfast.contract.admission import admit_requirement
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 RETAIN_ALWAYS, RETAIN_IF_NEW = 0, 1
 SYSTEM_TOPICS = "$SYS/"
+NO_LOCAL, AS_PUBLISHED = 1, 2  # RouteFlag in broker/message.pxd
 FAILURE_BEFORE_MQTT_5 = 0x80
 DEPTHS = ("1", "2", "3", "4")
 RETAINED_AT_ONCE = 100
@@ -194,7 +196,8 @@ class Subscribing:
             if isinstance(made, Made):
                 self._settle(made, kept=error is None)
             if error is None:
-                reasons.append(wanted.qos)
+                assert isinstance(made, Made)
+                reasons.append(made.subscription.qos)
             else:
                 reasons.append(error.reason if connection.version == 5 else FAILURE_BEFORE_MQTT_5)
                 texts.append(f"{wanted.filter}: {error.text}")
@@ -251,7 +254,8 @@ class Subscribing:
             raise PeerError(
                 Reason.TOPIC_FILTER_INVALID, f"a filter has up to {broker.limits.topic_levels_max} levels"
             )
-        if not broker.access.may_subscribe(session.state.user, session.client_id, filter.encode()):
+        qos_max = broker.access.subscribing(who_of(session), filter.encode())
+        if qos_max == NEVER:
             raise PeerError(Reason.NOT_AUTHORIZED, "no rule lets this user subscribe to all of that")
         if is_channel(filter):
             broker.channels.check(session, filter, group)
@@ -265,7 +269,7 @@ class Subscribing:
             session,
             filter.encode(),
             group=group,
-            qos=wanted.qos,
+            qos=min(wanted.qos, qos_max),
             no_local=wanted.no_local,
             retain_as_published=wanted.retain_as_published,
             retain_handling=wanted.retain_handling,
@@ -438,12 +442,18 @@ class Subscribing:
     def recheck(self, session: Session) -> None:
         """The rules, or where the session is kept, may have changed: what its user may not have ends."""
         access = self.broker.access
-        if not access.ruled:
+        if not access.ruled and session.state.grant is None:
             return
+        who = who_of(session)
         for wanted, subscription in list(session.subscriptions.items()):
-            if not access.may_subscribe(session.state.user, session.client_id, subscription.filter):
+            qos_max = access.subscribing(who, subscription.filter)
+            if qos_max == NEVER:
                 self.drop(session, wanted)
                 self.broker.count_refusal(Reason.NOT_AUTHORIZED, "a subscription is not allowed any more")
+            elif subscription.qos > qos_max:
+                lowered = with_qos(subscription, qos_max)
+                self.enter(lowered, wanted)
+                self.broker.recorder.subscribed(lowered, wanted)
 
     def drop_all(self, session: Session) -> None:
         for wanted in list(session.subscriptions):
@@ -454,3 +464,20 @@ class Subscribing:
                 [ended for ended in all_ended if ended.subscription.session is not session],
                 [ended for ended in all_ended if ended.subscription.session is session],
             )
+
+
+def with_qos(subscription: Subscription, qos: int) -> Subscription:
+    """The same, with another QoS."""
+    return Subscription(
+        subscription.session,
+        subscription.filter,
+        group=subscription.group,
+        qos=qos,
+        no_local=bool(subscription.flags & NO_LOCAL),
+        retain_as_published=bool(subscription.flags & AS_PUBLISHED),
+        retain_handling=subscription.retain_handling,
+        identifier=subscription.identifier,
+        deadline_ns=subscription.deadline_ns,
+        loss=subscription.loss,
+        since=subscription.since,
+    )

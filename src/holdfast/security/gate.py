@@ -19,10 +19,11 @@ from msgspec import Struct
 
 from holdfast.broker.access import NOBODY, Access
 from holdfast.broker.broker import Broker
+from holdfast.broker.clients import ASSIGNED
 from holdfast.broker.connection import Connection
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
-from holdfast.broker.rules import Rules
+from holdfast.broker.rules import PUBLISHING_ALL, QOS_HIGHEST, Rules, Who
 from holdfast.errors import PeerError
 from holdfast.mqtt.packets import Connect
 from holdfast.mqtt.reasons import Reason
@@ -34,6 +35,7 @@ from holdfast.security.verified import Verified
 METERS_KEPT_MAX = 100_000
 SWEPT_AT_ONCE = 200  # sessions whose subscriptions are looked at again in one turn
 CONNECT_BYTES_MAX = 262_144  # of who is not let in yet: every field but the properties fits at its largest
+NO_RULES = Rules(())
 WRONG = "the user name or the password is wrong"
 
 
@@ -215,28 +217,36 @@ class Gate(Access):
 
     # Rules
 
-    def permit(self, user: str, client_id: str) -> Permit | None:
-        rules = self._known.rules
-        if rules is None:
+    def permit(self, who: Who) -> Permit | None:
+        if self._rules_of(who) is None:
             return None
 
-        def decide(topic: bytes) -> bool:
-            allowed = rules.may_publish(user, client_id, topic)
-            if not allowed:
+        def decide(topic: bytes) -> int:
+            rights = self.publishing(who, topic)
+            if not rights:
                 self.broker.count_refusal(
                     Reason.NOT_AUTHORIZED, "no rule lets its user publish to that topic"
                 )
-            return allowed
+            return rights
 
         return Permit(decide)
 
-    def may_publish(self, user: str, client_id: str, topic: bytes) -> bool:
+    def _rules_of(self, who: Who) -> Rules | None:
+        """None: that client may do everything. Who logged in with rights of its own has those alone then."""
         rules = self._known.rules
-        return rules is None or rules.may_publish(user, client_id, topic)
+        return NO_RULES if rules is None and who.grant is not None else rules
 
-    def may_subscribe(self, user: str, client_id: str, filter: bytes) -> bool:
+    def publishing(self, who: Who, topic: bytes) -> int:
+        rules = self._rules_of(who)
+        return PUBLISHING_ALL if rules is None else rules.publishing(who, topic)
+
+    def subscribing(self, who: Who, filter: bytes) -> int:
+        rules = self._rules_of(who)
+        return QOS_HIGHEST if rules is None else rules.subscribing(who, filter)
+
+    def may_connect(self, user: str, client_id: str) -> bool:
         rules = self._known.rules
-        return rules is None or rules.may_subscribe(user, client_id, filter)
+        return rules is None or rules.may_connect(user, client_id)
 
     def may_serve(self, user: str) -> bool:
         rules = self._known.rules
@@ -262,18 +272,24 @@ class Gate(Access):
             guest.listener = self._listener(connection)
             self._limit(connection, guest)
             if connection.session is not None:
-                connection.permit = self.permit(guest.user, connection.session.client_id)
+                connection.permit = self.permit(self.who(connection, connection.session.client_id))
         if self._serving():
             self.serves(now_ns)
         return ended
 
     def _stays(self, connection: Connection, guest: Guest) -> bool:
+        asked = connection.session or connection.warm  # either has a client identifier, once it is let in
+        if asked is not None and not self._keeps_identifier(guest.user, asked.client_id):
+            return False
         if guest.nameless:
             return self._takes_nameless(connection)
         return guest.stored is None or self._known.users.get(guest.user) == guest.stored
 
+    def _keeps_identifier(self, user: str, client_id: str) -> bool:
+        return client_id.startswith(ASSIGNED) or self.may_connect(user, client_id)
+
     def _send_away(self, connection: Connection, now_ns: int) -> None:
-        why = "this user may not connect any more, or has another password"
+        why = "this user may not connect any more, has another password, or not this client identifier"
         if connection.session is not None:
             self.broker.clients.close(connection, now_ns, Reason.NOT_AUTHORIZED, why)
         else:
