@@ -14,7 +14,9 @@ from __future__ import annotations
 from holdfast.broker.connection import Connection
 from holdfast.broker.permit import Permit
 from holdfast.broker.rules import PUBLISHING_ALL, QOS_HIGHEST, Who
+from holdfast.broker.session import Session
 from holdfast.mqtt.packets import Connect
+from holdfast.status import QuotaStatus
 
 NOBODY = ""  # a client that gave no name, and needed none
 
@@ -34,8 +36,38 @@ class Access:
         connection.user = NOBODY
         return True
 
+    def check_client(self, connection: Connection, client_id: str, *, anew: bool) -> None:
+        """Raises why this client may not come now; `anew`: it has no session yet."""
+
+    def began(self, session: Session, connection: Connection | None) -> None:
+        """The session is of that user, and of that connection if it is here."""
+
+    def check_subscription(self, session: Session) -> None:
+        """Raises why the session may not have one more."""
+
+    def subscribed(self, session: Session, more: int) -> None:
+        """The session has so many subscriptions more, or fewer."""
+
+    def ended(self, session: Session) -> None:
+        """Nothing of the session is left."""
+
+    def retained(self, topic: bytes, user: str, size: int) -> None:
+        """What another broker retains is of that user."""
+
+    def retainer(self, topic: bytes) -> str:
+        """Whose message a topic retains, as far as that is counted."""
+        return NOBODY
+
     def left(self, connection: Connection) -> None:
         """A connection is over, whether it was let in or not."""
+
+    def known_of(self, connection: Connection, packet: Connect | None) -> dict[str, object]:
+        """Who a client is, for a line of the log; `packet` is the CONNECT that is refused."""
+        return {}
+
+    def quotas(self, now_ns: int, wall_ns: int) -> QuotaStatus | None:
+        """What quotas refused, and who is banned; None: there are none."""
+        return None
 
     def serves(self, now_ns: int) -> None:
         """This broker took over sessions that another let subscribe."""

@@ -11,7 +11,7 @@ Laws:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
@@ -59,6 +59,7 @@ class SessionState(Struct):
     last_will: Will | None = None  # what is published should the connection be lost
     user: str = ""  # whose it is
     grant: Grant | None = None  # what its last login gave to it alone
+    accounts: tuple[Any, ...] = ()  # whose quotas it counts against: holdfast.security has them
 
 
 def who_of(session: Session) -> Who:
@@ -69,6 +70,7 @@ class Clients:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.sessions: dict[str, Session] = {}
+        self.by_serial: dict[int, Session] = {}
         self._serial = 0
 
     # CONNECT
@@ -80,7 +82,7 @@ class Clients:
         try:
             known = self.broker.access.identify(connection, packet, now_ns)
         except PeerError as error:
-            self.refuse(connection, packet.version, error)
+            self.refuse(connection, packet.version, error, packet)
             return True
         if known:
             self.identified(connection, packet, now_ns)
@@ -94,10 +96,11 @@ class Clients:
             client_id, assigned = self._identify(packet)
             self.check(connection, packet, client_id, assigned=assigned)
         except PeerError as error:
-            self.refuse(connection, packet.version, error)
+            self.refuse(connection, packet.version, error, packet)
             return
         state = self.connection_state(packet)
         session, present = self._session_for(connection, client_id, packet, now_ns)
+        self.broker.access.began(session, connection)
         connection.state = state
         connection.bind(session, packet.version)
         session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
@@ -139,12 +142,14 @@ class Clients:
         if not assigned:
             self._check_identifier(who)
         self._check_rights(who, packet)
+        anew = client_id not in self.sessions
+        self.broker.access.check_client(connection, client_id, anew=anew)
         limits = self.broker.limits
         if len(self.broker.connections) > limits.connections_max:
             raise PeerError(
                 Reason.QUOTA_EXCEEDED, f"the broker takes up to {limits.connections_max} connections"
             )
-        if client_id not in self.sessions and len(self.sessions) >= limits.sessions_max:
+        if anew and len(self.sessions) >= limits.sessions_max:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
 
     def _check_identifier(self, who: Who) -> None:
@@ -203,6 +208,7 @@ class Clients:
         state = self.connection_state(packet)
         goes_on = structs.replace(packet, clean_start=False)
         session, _ = self._session_for(connection, packet.client_id, goes_on, now_ns)
+        self.broker.access.began(session, connection)
         connection.state = state
         session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
         self.broker.recorder.session(session)
@@ -255,7 +261,7 @@ class Clients:
             buffer_bytes_max=limits.buffer_bytes_max,
         )
         session.state = SessionState()
-        self.sessions[client_id] = session
+        self.sessions[client_id] = self.by_serial[serial] = session
         return session
 
     def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> bool:
@@ -284,7 +290,9 @@ class Clients:
             properties.response_info = f"response/{client_id}"
         return connection.send(encode(Connack(session_present=present, properties=properties), 5))
 
-    def refuse(self, connection: Connection, version: int, error: PeerError) -> None:
+    def refuse(
+        self, connection: Connection, version: int, error: PeerError, packet: Connect | None = None
+    ) -> None:
         """Answers a CONNECT that cannot be accepted, and closes."""
         if version == 5:
             words = Properties(
@@ -295,7 +303,8 @@ class Clients:
                 connection.send(encode(Connack(reason=error.reason), 5))
         else:
             connection.send(encode(Connack(reason=connect_return(error.reason)), 4))
-        self.broker.count_refusal(error.reason, error.text)
+        whose = self.broker.access.known_of(connection, packet)
+        self.broker.count_refusal(error.reason, error.text, whose)
         self.broker.forget(connection)
 
     # The end of a connection
@@ -399,6 +408,15 @@ class Clients:
         if times:
             self.broker.watched_sessions.watch(session, min(times))
 
+    def end_now(self, session: Session, now_ns: int, reason: int, text: str) -> None:
+        """More waits for the session than may: it ends, and its client is told why."""
+        self.broker.refusals[reason] += 1
+        if session.link is not None:
+            session.link.state.session_expiry_s = 0
+            self.close(session.link, now_ns, reason, text)
+        else:
+            self.end(session, now_ns)
+
     def end(self, session: Session, now_ns: int) -> None:
         """The session is over: its will is due now, and nothing of it stays."""
         if session.state.will is not None:
@@ -408,7 +426,9 @@ class Clients:
         self.broker.subscribing.drop_all(session)
         self.broker.channels.ended(session)
         self.broker.recorder.ended(session)
+        self.broker.access.ended(session)
         session.clear()
+        self.by_serial.pop(session.serial, None)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
 
@@ -419,7 +439,9 @@ class Clients:
         if allows(rights, will.qos, will.retain):
             self.broker.publish(will_as_publish(will), origin=session.serial)
         else:
-            self.broker.count_refusal(Reason.NOT_AUTHORIZED, "no rule lets its user publish a will any more")
+            whose = {"user": session.state.user, "client": session.client_id}
+            text = "no rule lets its user publish a will any more"
+            self.broker.count_refusal(Reason.NOT_AUTHORIZED, text, whose)
 
 
 def serves_channels(packet: Connect) -> bool:

@@ -95,6 +95,10 @@ class Rules:
     def grants(self, user: str) -> tuple[Grant, ...]:
         return (*self._everyone, *self._named.get(user, ()))
 
+    def named(self) -> Iterable[str]:
+        """Every user that a rule names; the empty name stands for everybody else."""
+        return ("", *self._named)
+
     def rights(self, who: Who) -> Rights:
         known = self._rights.get(who)
         if known is None:

@@ -201,7 +201,7 @@ class Subscribing:
             else:
                 reasons.append(error.reason if connection.version == 5 else FAILURE_BEFORE_MQTT_5)
                 texts.append(f"{wanted.filter}: {error.text}")
-                self.broker.count_refusal(error.reason, error.text)
+                self.broker.count_refusal(error.reason, error.text, self._whose(connection, wanted.filter))
         if connection.closing:
             return
         properties = Properties(user=self.broker.view_for(connection))
@@ -212,6 +212,9 @@ class Subscribing:
             connection.send(encode(Suback(packet_id=packet.packet_id, reasons=reasons), connection.version))
         if refusal is None:
             self._follow_up(asked)
+
+    def _whose(self, connection: Connection, filter: str) -> dict[str, object]:
+        return {**self.broker.access.known_of(connection, None), "filter": filter}
 
     def _follow_up(self, asked: Asked) -> None:
         """What a new subscription gets besides what is published from now on."""
@@ -285,6 +288,8 @@ class Subscribing:
         if before is not None:
             subscription.since = before.since
         session.subscriptions[wanted] = subscription
+        if before is None:
+            self.broker.access.subscribed(session, 1)
         self.broker.channels.entered(subscription, before is None)
         self.broker.core.tree.add(subscription)
         self.broker.core.topics.forget_routes(subscription.filter)
@@ -298,6 +303,7 @@ class Subscribing:
         if len(self.broker.core.tree) >= limits.subscriptions_max:
             most = limits.subscriptions_max
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {most} subscriptions")
+        self.broker.access.check_subscription(session)
 
     def _requirement(self, properties: Properties) -> Requirement:
         deadline_ns: int | None = None
@@ -433,6 +439,7 @@ class Subscribing:
         subscription: Subscription | None = session.subscriptions.pop(wanted, None)
         if subscription is None:
             return False
+        self.broker.access.subscribed(session, -1)
         self.broker.recorder.unsubscribed(session, wanted)
         self.broker.channels.left(subscription)
         self.broker.core.tree.remove(session, subscription.filter, subscription.group)
@@ -449,7 +456,9 @@ class Subscribing:
             qos_max = access.subscribing(who, subscription.filter)
             if qos_max == NEVER:
                 self.drop(session, wanted)
-                self.broker.count_refusal(Reason.NOT_AUTHORIZED, "a subscription is not allowed any more")
+                whose = {"user": who.user, "client": who.client_id, "filter": wanted}
+                text = "a subscription is not allowed any more"
+                self.broker.count_refusal(Reason.NOT_AUTHORIZED, text, whose)
             elif subscription.qos > qos_max:
                 lowered = with_qos(subscription, qos_max)
                 self.enter(lowered, wanted)

@@ -62,10 +62,11 @@ class SubscriptionGone(msgspec.Struct, tag="-", array_like=True, frozen=True):
 
 
 class RetainedNow(msgspec.Struct, tag="r", array_like=True, frozen=True):
-    """`message` as Core.retained_message gives it; None: nothing is retained."""
+    """`message` as Core.retained_message gives it; None: nothing is retained. `user`: whose quota it is."""
 
     topic: bytes
     message: tuple[int, int, int, int, int, bytes, bytes] | None
+    user: str = ""
 
 
 class HeirGone(msgspec.Struct, tag="h", array_like=True, frozen=True):
@@ -113,7 +114,7 @@ def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow
 
 
 def retained_now(broker: Broker, topic: bytes) -> RetainedNow:
-    return RetainedNow(topic, broker.core.retained_message(topic))
+    return RetainedNow(topic, broker.core.retained_message(topic), broker.access.retainer(topic))
 
 
 def encoded_parts(
@@ -152,6 +153,7 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
                 session = broker.clients.make_session(increment.client_id, increment.serial)
             session.state.expiry_s, session.state.last_will = increment.expiry_s, increment.will
             session.state.user, session.state.grant = increment.user, increment.grant
+            broker.access.began(session, None)
         case SessionGone():
             session = broker.clients.sessions.get(increment.client_id)
             if session is not None:
@@ -168,6 +170,7 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
         case RetainedNow():
             broker.core.set_retained(increment.topic, increment.message)
             if increment.message is not None:
+                broker.access.retained(increment.topic, increment.user, weight_of(increment))
                 broker.core.number_from(increment.message[0])
 
 

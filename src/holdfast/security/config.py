@@ -21,11 +21,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from holdfast.address import Address, parse_address
-from holdfast.config import Checked, load, named, text, whole
+from holdfast.config import Checked, duration, load, named, text, whole
 from holdfast.errors import ConfigError, Problem
+from holdfast.units import S
 
 PATH = text(1000, "file")
 RATE = whole(1, 10**12, 1000, optional=True)
+COUNT = whole(1, 10**9, 10, optional=True)
+BYTES = whole(1, 10**12, 1_000_000, optional=True)
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4096
 READABLE_BY_EVERYBODY = 0o007
 
@@ -74,10 +77,38 @@ class Rates(Checked, frozen=True, kw_only=True):
     bytes_per_s_max: Annotated[int | None, RATE] = None
 
 
-class UserLimits(Rates, frozen=True, kw_only=True):
+class Quotas(Checked, frozen=True, kw_only=True):
+    """What one user, or one address, may have at this broker. None: what the broker's own limits say."""
+
+    connections_max: Annotated[int | None, COUNT] = None
+    connects_per_min_max: Annotated[int | None, whole(1, 10**6, 60, optional=True)] = None
+    sessions_max: Annotated[int | None, COUNT] = None
+    subscriptions_max: Annotated[int | None, COUNT] = None
+    retained_max: Annotated[int | None, COUNT] = None
+    retained_bytes_max: Annotated[int | None, BYTES] = None
+    queued_bytes_max: Annotated[int | None, BYTES] = None
+
+
+class UserLimits(Quotas, frozen=True, kw_only=True):
     """What all the connections of one user may do together."""
 
-    connections_max: Annotated[int | None, whole(1, 10**9, 10, optional=True)] = None
+    messages_per_s_max: Annotated[int | None, RATE] = None
+    bytes_per_s_max: Annotated[int | None, RATE] = None
+
+
+class AddressLimits(Quotas, frozen=True, kw_only=True):
+    """The same for all that come from one address, whoever they are; `strangers` are not let in yet."""
+
+    strangers_max: Annotated[int | None, COUNT] = None
+
+
+class BanLimits(Checked, frozen=True, kw_only=True):
+    """How often, within a time, a client may leave or a login may fail; and for how long it is kept out."""
+
+    flaps_max: Annotated[int | None, COUNT] = None
+    guesses_max: Annotated[int | None, COUNT] = None
+    within_ns: Annotated[int, duration(1, "1min")] = named("within", 60 * S)
+    lasts_ns: Annotated[int, duration(1, "10min")] = named("lasts", 600 * S)
 
 
 class Listener(Rates, frozen=True, kw_only=True):
@@ -122,10 +153,13 @@ class Security(Checked, frozen=True, kw_only=True):
     users: str = ""
     rules: str = ""
     hook: str = ""
+    audit: bool = True  # a line for each login and each change of rights; refusals always have one
     tls: Tls | None = None
     peers: Peers = Peers()
     listeners: tuple[Listener, ...] = named("listener", ())
     limits: UserLimits = UserLimits()
+    address_limits: AddressLimits = AddressLimits()
+    bans: BanLimits = BanLimits()
 
     def relations(self) -> Iterator[Problem]:
         if self.tls is None:
