@@ -39,6 +39,11 @@ from holdfast.runtime.watching import open_http
 from holdfast.security.config import Listener
 from holdfast.security.files import Loaded, load_all
 
+UNPROTECTED = (
+    "members have neither a secret nor TLS: whoever reaches a peer address can pose as one and read all that "
+    "clients left; write [peers] with a secret in a file for --security"
+)
+
 
 def serve(options: BrokerOptions) -> None:
     set_form(options.log)
@@ -109,6 +114,8 @@ def make_broker(options: BrokerOptions, book: ContractBook, loaded: Loaded) -> B
         return Broker(book, policy=options.policy, seed=seed, now_ns=now_ns, event=log_event)
     group = load_group(options.group, options.member)
     check_peers(loaded.known.security, group, options.security)
+    if not loaded.known.security.peers.protected:
+        log_event("peers not protected", {"member": options.member, "why": UNPROTECTED})
     return Member(
         book,
         group,

@@ -26,6 +26,10 @@ def changes(before: Known, after: Known) -> Iterator[Change]:
     old, new = before.security, after.security
     if (old.limits, old.address_limits, old.bans) != (new.limits, new.address_limits, new.bans):
         yield Change(EVERYBODY, "limits")
+    if (None if before.tokens is None else before.tokens.signers) != (
+        None if after.tokens is None else after.tokens.signers
+    ):
+        yield Change(EVERYBODY, "keys of tokens")
     if (before.rules is None) != (after.rules is None):
         yield Change(EVERYBODY, "rules no longer hold" if after.rules is None else "rules hold now")
     elif before.rules is not None and after.rules is not None:

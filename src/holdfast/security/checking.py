@@ -22,9 +22,10 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.broker.broker import Event
-from holdfast.security.gate import Gate, Wanted
+from holdfast.security.gate import SAID_CHARS_MAX, Gate, Wanted
 from holdfast.security.hook import Attempt, Hook
 from holdfast.security.patience import Patience, Source
+from holdfast.security.tokens import BadToken, Token
 from holdfast.security.users import verify
 from holdfast.security.waiting import Place, Room, Turns
 
@@ -118,7 +119,7 @@ class Checking:
             return False
         if loser is not None:
             self.loop.call_soon(self._put_out, loser)
-        lane = self._lanes[wanted.hooked]
+        lane = self._lanes[wanted.how == "hook"]
         lane.turns.add(place)
         self.loop.call_soon(self._go_on, lane)
         return True
@@ -155,10 +156,13 @@ class Checking:
         task.add_done_callback(self._tasks.discard)
 
     async def _check(self, lane: Lane, place: Place) -> None:
-        wanted = place.wanted
+        wanted, token = place.wanted, None
         try:
-            if wanted.hooked:
+            if wanted.how == "hook":
                 user = await self._ask_hook(wanted.attempt)
+            elif wanted.how == "token":
+                token = await self._read_token(wanted.attempt)
+                user = None if token is None else token.user
             else:
                 user = await self._verify(wanted)
         finally:
@@ -171,13 +175,29 @@ class Checking:
         else:
             self._patience.succeeded(place.source)
         assert self.gate is not None
-        self.gate.checked(wanted, user, now_ns)
+        self.gate.checked(wanted, user, now_ns, token)
         self._step()
 
-    async def _verify(self, wanted: Wanted) -> str | None:
+    def _threads(self) -> Threads:
         if self._hashing is None:
             self._hashing = Threads(HASHING_THREADS, "password", self.loop)
-        right = await self._hashing.submit(verify, wanted.stored, wanted.attempt.password)
+        return self._hashing
+
+    async def _read_token(self, attempt: Attempt) -> Token | None:
+        assert self.gate is not None
+        tokens = self.gate.known.tokens
+        if tokens is None:
+            return None  # the file has no keys any more
+        try:
+            token: Token = await self._threads().submit(tokens.read, attempt.password)
+        except BadToken as error:
+            details = {"is": str(error), "user": attempt.username, "address": attempt.address}
+            self._event("token refused", {name: value[:SAID_CHARS_MAX] for name, value in details.items()})
+            return None
+        return token
+
+    async def _verify(self, wanted: Wanted) -> str | None:
+        right = await self._threads().submit(verify, wanted.stored, wanted.attempt.password)
         return wanted.attempt.username if right else None
 
     async def _ask_hook(self, attempt: Attempt) -> str | None:

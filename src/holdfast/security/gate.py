@@ -1,6 +1,6 @@
 """The access of a broker with a security file: who is let in, with what rights and under which limits.
 
-    identify    at CONNECT: certificate, name and password, hook, or nobody in particular
+    identify    at CONNECT: certificate, token, name and password, hook, or nobody in particular
     began       its session begins or goes on: whose quotas it counts against, and a line about the login
     reload      a new file: rules and limits hold at once, and who would not be let in any more goes
 
@@ -33,8 +33,10 @@ from holdfast.mqtt.packets import Connect
 from holdfast.mqtt.reasons import Reason
 from holdfast.security.bans import Banned, Bans
 from holdfast.security.config import Listener, Rates, Security, UserLimits
+from holdfast.security.expiring import Expiring
 from holdfast.security.hook import Attempt
 from holdfast.security.quotas import Account, Ledger, Weighing
+from holdfast.security.tokens import Token, Tokens, looks_like_token
 from holdfast.security.users import PASSWORD_BYTES_MAX
 from holdfast.security.verified import Verified
 from holdfast.status import BANNED_LISTED_MAX, Ban, QuotaStatus
@@ -47,7 +49,11 @@ SAID_CHARS_MAX = 200
 SWEPT_AT_ONCE = 200  # sessions whose subscriptions are looked at again in one turn
 CONNECT_BYTES_MAX = 262_144  # of who is not let in yet: every field but the properties fits at its largest
 NO_RULES = Rules(())
+GONE = "this user may not connect any more, has another password, or not this client identifier"
 WRONG = "the user name or the password is wrong"
+
+
+By: TypeAlias = Literal["password", "token", "certificate", "hook", "nothing"]
 
 
 class Known(Struct, frozen=True):
@@ -56,10 +62,11 @@ class Known(Struct, frozen=True):
     security: Security
     users: dict[str, str] = {}
     rules: Rules | None = None
+    tokens: Tokens | None = None
 
 
 class Guest(Struct):
-    """What let a connection in: a line of the password file, a certificate, a hook, or nothing."""
+    """What let a connection in: a line of the password file, a certificate, a token, a hook, or nothing."""
 
     user: str
     by: By
@@ -68,19 +75,19 @@ class Guest(Struct):
     client_id: str = ""
     listener: Listener | None = None
     accounts: tuple[Account, ...] = ()
+    token: Token | None = None
 
 
 class Wanted(Struct):
-    """A CONNECT that waits for its password to be checked, or for a hook."""
+    """A CONNECT that waits for its password or token to be checked, or for a hook."""
 
     connection: Connection
     packet: Connect
     attempt: Attempt
     stored: str | None  # the user's line; None: there is no such user
-    hooked: bool
+    how: By
 
 
-By: TypeAlias = Literal["password", "certificate", "hook", "nothing"]
 Check = Callable[[Wanted], bool]  # takes it, or says that too many wait
 
 
@@ -107,6 +114,7 @@ class Gate(Access):
         self._strangers: dict[Connection, Account] = {}
         self._unplaced: list[Connection] = []
         self._weighing = False
+        self._expiring = Expiring(broker.timers, self._expire)
         self._by_listener: Counter[str] = Counter()
         self._user_meters: dict[str, Meter] = {}
         self._listener_meters: dict[str, Meter] = {}
@@ -154,10 +162,11 @@ class Gate(Access):
                 raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
             self._let_in(connection, Guest(name, "certificate", address=address), now_ns)
             return True
-        if packet.username is None or not (security.users or security.hook):
+        asks = packet.username is not None or (security.jwt is not None and packet.password is not None)
+        if not asks or not (security.users or security.hook or security.jwt):
             self._let_in_nameless(connection, address, now_ns)
             return True
-        attempt = Attempt(packet.username, packet.password or b"", packet.client_id, address)
+        attempt = Attempt(packet.username or NOBODY, packet.password or b"", packet.client_id, address)
         return self._ask(connection, packet, attempt, now_ns)
 
     def _ask(self, connection: Connection, packet: Connect, attempt: Attempt, now_ns: int) -> bool:
@@ -167,15 +176,19 @@ class Gate(Access):
             self._let_in(connection, Guest(name, "password", stored, attempt.address), now_ns)
             return True
         self.bans.check_login(name, attempt.address, now_ns)
-        if len(password) > PASSWORD_BYTES_MAX:
+        how: By = "password"
+        if self.known.tokens is not None and looks_like_token(password):
+            how = "token"
+        elif len(password) > PASSWORD_BYTES_MAX:
             raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
-        hooked = stored is None and bool(self.known.security.hook)
-        if not self._check(Wanted(connection, packet, attempt, stored, hooked)):
+        elif stored is None and self.known.security.hook:
+            how = "hook"
+        if not self._check(Wanted(connection, packet, attempt, stored, how)):
             raise PeerError(Reason.SERVER_BUSY, "too many clients log in at once; try again soon")
         return False
 
-    def checked(self, wanted: Wanted, user: str | None, now_ns: int) -> None:
-        """What came of a check: who it is, or None."""
+    def checked(self, wanted: Wanted, user: str | None, now_ns: int, token: Token | None = None) -> None:
+        """What came of a check: who it is, by which token if by one, or None."""
         connection = wanted.connection
         if connection.closing:
             return
@@ -184,13 +197,18 @@ class Gate(Access):
             if user is None:
                 self._banned(self.bans.guessed(wanted.attempt.username, wanted.attempt.address, now_ns))
                 raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
-            if not wanted.hooked and wanted.stored is not None:
+            if token is not None:
+                if not self._accepts(token) or wanted.attempt.username not in (NOBODY, user):
+                    raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
+            elif wanted.how == "password" and wanted.stored is not None:
                 if self.known.users.get(user) != wanted.stored:
                     raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)  # changed meanwhile
                 self.verified.add(user, wanted.stored, wanted.attempt.password)
-            by: By = "hook" if wanted.hooked else "password"
-            stored = None if wanted.hooked else wanted.stored
-            self._let_in(connection, Guest(user, by, stored, wanted.attempt.address), now_ns)
+            stored = wanted.stored if wanted.how == "password" else None
+            guest = Guest(user, wanted.how, stored, wanted.attempt.address, token=token)
+            self._let_in(connection, guest, now_ns)
+            if token is not None:
+                self._expiring.add(connection, now_ns + token.left_ns, now_ns)
             answer = user
         except PeerError as error:
             answer = error
@@ -243,6 +261,7 @@ class Gate(Access):
 
     def left(self, connection: Connection) -> None:
         self._no_stranger(connection)
+        self._expiring.forget(connection)
         guest = self._guests.pop(connection, None)
         if guest is None:
             return
@@ -252,6 +271,19 @@ class Gate(Access):
             self._banned(self.bans.flapped(guest.user, guest.address, guest.client_id, self._now_ns))
         if guest.listener is not None:
             self._by_listener[guest.listener.address] -= 1
+
+    def _accepts(self, token: Token | None) -> bool:
+        """Whether the key that signed it is still one."""
+        return token is not None and self.known.tokens is not None and token.key in self.known.tokens.keys
+
+    def _expire(self, connection: Connection, now_ns: int) -> None:
+        if connection in self._guests:
+            self._send_away(connection, now_ns, "the token has expired; connect again with a new one")
+
+    def who(self, connection: Connection, client_id: str) -> Who:
+        guest = self._guests.get(connection)
+        token = None if guest is None else guest.token
+        return Who(connection.user or NOBODY, client_id, None if token is None else token.grant)
 
     def _no_stranger(self, connection: Connection) -> None:
         account = self._strangers.pop(connection, None)
@@ -434,7 +466,7 @@ class Gate(Access):
         ended = 0
         for connection, guest in list(self._guests.items()):
             if not self._stays(connection, guest):
-                self._send_away(connection, now_ns)
+                self._send_away(connection, now_ns, GONE)
                 ended += 1
                 continue
             guest.listener = self._listener(connection)
@@ -451,13 +483,14 @@ class Gate(Access):
             return False
         if guest.by == "nothing":
             return self._takes_nameless(connection)
+        if guest.by == "token":
+            return self._accepts(guest.token)
         return guest.stored is None or self.known.users.get(guest.user) == guest.stored
 
     def _keeps_identifier(self, user: str, client_id: str) -> bool:
         return client_id.startswith(ASSIGNED) or self.may_connect(user, client_id)
 
-    def _send_away(self, connection: Connection, now_ns: int) -> None:
-        why = "this user may not connect any more, has another password, or not this client identifier"
+    def _send_away(self, connection: Connection, now_ns: int, why: str) -> None:
         if connection.session is not None:
             self.broker.clients.close(connection, now_ns, Reason.NOT_AUTHORIZED, why)
         else:

@@ -56,12 +56,12 @@ class RuleConfig(Checked, frozen=True, kw_only=True):
                 yield Problem(f"clients[{index}]", f"{CLIENT} is the client identifier itself; use {USER}")
         for key in ("publish", "subscribe", "deny_publish", "deny_subscribe"):
             for index, pattern in enumerate(getattr(self, key)):
-                why = _problem_of_pattern(pattern)
+                why = problem_of_pattern(pattern)
                 if why:
                     yield Problem(f"{key}[{index}]", why)
 
 
-def _problem_of_pattern(pattern: str) -> str:
+def problem_of_pattern(pattern: str) -> str:
     if pattern.startswith("$share/"):
         return "a shared subscription is judged by its filter; leave $share/ and the group out"
     levels = fill(pattern, "name", "client")
