@@ -94,6 +94,8 @@ async def _serve(
                 print(f"listening on {scheme_of(listener)}://{address}", flush=True)
         if membership is not None:
             await membership.start()
+            if not loaded.known.security.peers.protected:
+                log_event("peers not protected", {"member": options.member, "why": UNPROTECTED})
         notify("READY=1")
         await stop.wait()
         notify("STOPPING=1")
@@ -114,8 +116,6 @@ def make_broker(options: BrokerOptions, book: ContractBook, loaded: Loaded) -> B
         return Broker(book, policy=options.policy, seed=seed, now_ns=now_ns, event=log_event)
     group = load_group(options.group, options.member)
     check_peers(loaded.known.security, group, options.security)
-    if not loaded.known.security.peers.protected:
-        log_event("peers not protected", {"member": options.member, "why": UNPROTECTED})
     return Member(
         book,
         group,
