@@ -31,6 +31,7 @@ BOUNDS_NS: tuple[int, ...] = tuple(
 CONTRACTS_MAX = 1000  # that are listed; the file may have more
 FAILOVERS_MAX = 32
 CHANGES_MAX = 64
+BANNED_LISTED_MAX = 32
 RECENT_NS = 60 * S  # what is no longer ago makes a contract red
 
 
@@ -168,6 +169,27 @@ class JournalStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting_bytes: int
 
 
+class Ban(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is not let in for a while; what is not part of a ban is empty."""
+
+    why: str  # flaps, guesses
+    user: str = ""
+    address: str = ""
+    client_id: str = ""
+    until_at_ns: int
+
+
+class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a broker with a security file."""
+
+    users: int  # that have something here, or came lately
+    addresses: int
+    reached: dict[str, int] = {}  # refusals, by whose quota it is and of what: user.sessions
+    bans: dict[str, int] = {}  # so far, by why
+    banned: int = 0  # now
+    banned_latest: list[Ban] = []  # BANNED_LISTED_MAX of them, the latest first
+
+
 class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="broker"):
     """One broker, at `at_ns`. `role` is `alone` where there is no group; `ready` is as in /health/ready."""
 
@@ -205,6 +227,7 @@ class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     failovers: list[Failover] = []  # the last FAILOVERS_MAX, oldest first
     changes: list[RoleChange] = []  # of role, the last CHANGES_MAX, oldest first
     journal: JournalStatus | None = None
+    quotas: QuotaStatus | None = None
     bounds_ns: tuple[int, ...] = BOUNDS_NS
     contracts_left_out: int = 0
     contracts: list[ContractStatus] = []  # in the order of the file, the default last

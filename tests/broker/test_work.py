@@ -14,6 +14,7 @@ from holdfast.broker import subscribing
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
 from holdfast.broker.retained import RetainedNames
+from holdfast.broker.rules import PUBLISHING_ALL
 from holdfast.broker.subscribing import FILTERS_AT_ONCE
 from holdfast.broker.work import (
     ASIDE_PER_TURN,
@@ -507,7 +508,7 @@ def test_new_topics_beyond_a_share_wait_for_a_turn_and_come_in_order() -> None:
 def test_topics_that_are_denied_are_not_entered_and_cost_units() -> None:
     bench = Bench()
     client = bench.client("c")
-    client.connection.permit = Permit(lambda topic: topic == b"allowed")
+    client.connection.permit = Permit(lambda topic: PUBLISHING_ALL if topic == b"allowed" else 0)
     before = bench.broker.core.topics.count
     client.send(*[Publish(f"t/{number}", b"", qos=1, packet_id=number + 1) for number in range(1000)])
     assert client.connection.tired

@@ -333,7 +333,7 @@ def test_a_session_comes_back_only_with_what_its_user_may_have_here() -> None:
     alice.subscribe("seen/+")
     session = alice.connection.session
     alice.say(Disconnect())
-    bench.gate._known = known(OWN.replace('"seen/+"', '"seen/b"'))
+    bench.gate.known = known(OWN.replace('"seen/+"', '"seen/b"'))
     bench.user("alice", clean_start=False, properties=Properties(session_expiry=600))
     assert not session.subscriptions
 

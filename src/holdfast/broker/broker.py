@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from holdfast.broker.access import Access
 from holdfast.broker.channels import Channels
@@ -150,7 +150,7 @@ class Broker:
             return
         try:
             if isinstance(user, PeerError):
-                self.clients.refuse(connection, packet.version, user)
+                self.clients.refuse(connection, packet.version, user, packet)
             else:
                 connection.user = user
                 self.clients.identified(connection, packet, now_ns)
@@ -295,14 +295,11 @@ class Broker:
 
     def journal_fails(self) -> None:
         """It takes nothing: who waits for it is refused, and may send a QoS 2 message again as a new one."""
-        free_again = self.core.journal_fails()
-        if free_again:
-            sessions = {session.serial: session for session in self.clients.sessions.values()}
-            for serial, packet_id in free_again:
-                session = sessions.get(serial)
-                for identifiers in (session.received, session.kept) if session is not None else ():
-                    if identifiers is not None:
-                        identifiers.discard(packet_id)
+        for serial, packet_id in self.core.journal_fails():
+            session = self.clients.by_serial.get(serial)
+            for identifiers in (session.received, session.kept) if session is not None else ():
+                if identifiers is not None:
+                    identifiers.discard(packet_id)
 
     def reload(self, book: ContractBook) -> None:
         """New contracts: every topic looks up its own again; limits of running parts stay as they are."""
@@ -384,7 +381,7 @@ class Broker:
         """The peer broke a rule: tell it, close, and let its will go out."""
         if connection.closing:
             return
-        self.count_refusal(error.reason, error.text)
+        self.count_refusal(error.reason, error.text, self.access.known_of(connection, None))
         if connection.session is None:
             self.forget(connection)
         else:
@@ -396,9 +393,10 @@ class Broker:
         self.event("mistake", {"what": repr(error), "where": where})
         self.fail(connection, PeerError(Reason.UNSPECIFIED_ERROR, "the broker made a mistake"), now_ns)
 
-    def count_refusal(self, reason: int, text: str) -> None:
+    def count_refusal(self, reason: int, text: str, whose: Mapping[str, object] | None = None) -> None:
+        """`whose` says who was refused, as far as that is known."""
         self.refusals[reason] += 1
-        self.event("refused", {"reason": f"0x{reason:02X}", "why": text})
+        self.event("refused", {"reason": f"0x{reason:02X}", "why": text, **(whose or {})})
 
     # Time
 
@@ -493,12 +491,7 @@ class Broker:
         for session in sessions:
             text = "the client takes messages too slowly for their contracts"
             self.event("overloaded", {"client": session.client_id, "queued": session.queued})
-            if session.link is not None:
-                session.link.state.session_expiry_s = 0
-                self.clients.close(session.link, now_ns, Reason.QUOTA_EXCEEDED, text)
-            else:
-                self.clients.end(session, now_ns)
-            self.refusals[Reason.QUOTA_EXCEEDED] += 1
+            self.clients.end_now(session, now_ns, Reason.QUOTA_EXCEEDED, text)
 
 
 def decode_connect(clients: Clients, connection: Connection, first_byte: int, body: bytes) -> Connect:

@@ -11,7 +11,7 @@ cdef class Connection(Intake):
     cdef bint _ask(self)
     cdef bint _refresh(self, Topic* topic)
     cdef Topic* _new_topic(self, const uint8_t* text, uint32_t size)
-    cdef bint _permitted(self, Topic* topic)
+    cdef bint _permitted(self, Topic* topic, Draft* draft)
     cdef void _publish(self, uint8_t first, const uint8_t* body, uint32_t size)
     cdef bint _properties(self, const uint8_t* at, const uint8_t* end, Draft* draft, uint16_t* alias) except -1
     cdef Topic* _topic(self, const uint8_t* text, uint32_t size)

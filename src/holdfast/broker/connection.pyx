@@ -176,7 +176,7 @@ cdef class Connection(Intake):
             reason = QUOTA_EXCEEDED
         elif topic != DENIED and topic.size and topic.text[0] == 0x24 and not self._may_publish(topic):
             reason = NOT_AUTHORIZED
-        elif topic == DENIED or self.permit is not None and not self._permitted(topic):
+        elif topic == DENIED or self.permit is not None and not self._permitted(topic, &draft):
             reason = NOT_AUTHORIZED
         elif self.serves and self._hear(topic, &draft):
             reason = 0
@@ -278,7 +278,7 @@ cdef class Connection(Intake):
         """A topic that the table does not have; one that its client may not publish to is not entered."""
         cdef int64_t before = self.core.work_left
         cdef Topic* topic = DENIED
-        if self.permit is None or self.permit.allows_name(text, size):
+        if self.permit is None or self.permit.rights_to(text, size):
             topic = self.core.topic_at(text, size)
         if self.permit is not None:
             self.core.work_left -= PERMIT_UNITS
@@ -291,9 +291,9 @@ cdef class Connection(Intake):
         self._pay(before)
         return found
 
-    cdef bint _permitted(self, Topic* topic):
+    cdef bint _permitted(self, Topic* topic, Draft* draft):
         cdef uint64_t asked = self.permit.asked
-        cdef bint allowed = self.permit.allows(topic)
+        cdef bint allowed = self.permit.allows(topic, draft.qos, draft.retain)
         if self.permit.asked != asked:
             self.core.work_left -= PERMIT_UNITS
             self._pay(self.core.work_left + PERMIT_UNITS)

@@ -44,6 +44,7 @@ cdef class Core(Protection):
     cdef readonly uint64_t number_sliced    # how many those were when a slice was last dispatched
     cdef public object terms_for        # topic name -> Terms
     cdef public object retained_names   # where names of topics with a retained message are kept
+    cdef public object retained_quota   # (name, publisher's session, bytes) -> whether it may be; None: any may
     cdef public dict retained_log       # names whose retained message changed; None: nobody wants to know
     cdef public int64_t to_backup_ns, failover_ns   # the way to the backup, and x
     cdef public bint selective          # Proposition 1 holds: copy only what needs it
@@ -82,5 +83,6 @@ cdef class Core(Protection):
     cdef void _look_again(self, Topic* topic) noexcept
     cdef bint dispatch_again(self, Message* m) noexcept
     cdef bint retain(self, Topic* topic, Message* m) noexcept
+    cdef bint _within_quota(self, Topic* topic, Message* m) noexcept
     cdef void _name_retained(self, Topic* topic, bint present) noexcept
     cdef void _add_route(self, Topic* topic, Subscription subscription, dict seen) except *

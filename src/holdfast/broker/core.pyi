@@ -16,6 +16,7 @@ class Core(Protection):
     number_sliced: int
     terms_for: Callable[[bytes], Terms]
     retained_names: Any
+    retained_quota: Callable[[bytes, int, int], bool] | None
     retained_log: dict[bytes, None] | None
     heard: list[tuple[str, bytes, bytes, int, bytes, int, int]]
     slowed: list[Connection]

@@ -448,7 +448,8 @@ cdef class Core(Protection):
         """Keeps `m` as the topic's retained message, or none when NULL. Returns 0 when a bound forbids it."""
         cdef Message* before = topic.retained
         if m != NULL and before == NULL and (self.retained_count >= self.retained_messages_max
-                                             or self.retained_bytes + m.size > self.retained_bytes_max):
+                                             or self.retained_bytes + m.size > self.retained_bytes_max) or (
+                self.retained_quota is not None and not self._within_quota(topic, m)):
             self.messages_refused += 1
             return 0
         if before != NULL:
@@ -467,6 +468,10 @@ cdef class Core(Protection):
         if before != NULL:
             message_drop(before)
         return 1
+
+    cdef bint _within_quota(self, Topic* topic, Message* m) noexcept:
+        name = PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
+        return self.retained_quota(name, m.origin, m.size) if m != NULL else self.retained_quota(name, 0, 0)
 
     cdef void _name_retained(self, Topic* topic, bint present) noexcept:
         name = PyBytes_FromStringAndSize(<char*>topic.text, topic.size)

@@ -19,10 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.broker.channels import is_channel
-from holdfast.broker.clients import REASON_CHARS_MAX
+from holdfast.broker.clients import REASON_CHARS_MAX, who_of
 from holdfast.broker.connection import Connection
 from holdfast.broker.replaying import Replays
 from holdfast.broker.requirements import NOTHING, Requirement, depth_of, requirement_of
+from holdfast.broker.rules import NEVER
 from holdfast.broker.session import Session
 from holdfast.broker.subscriptions import Ended, Subscription
 from holdfast.broker.work import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
 
 RETAIN_ALWAYS, RETAIN_IF_NEW = 0, 1
+NO_LOCAL, AS_PUBLISHED = 1, 2  # RouteFlag in broker/message.pxd
 FAILURE_BEFORE_MQTT_5 = 0x80
 ENDED_MAX = 64  # subscriptions that were given up and still get what is older
 OPEN = 2**64 - 1  # until the next slice
@@ -164,6 +166,7 @@ class Subscribing:
         tree = self.broker.core.tree
         if tree.grown and (why_not := self._too_many_steps(session)):
             del session.subscriptions[wanted.filter]
+            self.broker.access.subscribed(session, -1)
             self._remove(subscription)
             return Refused(wanted.filter, PeerError(Reason.QUOTA_EXCEEDED, why_not))
         self.broker.recorder.subscribed(subscription, wanted.filter)
@@ -218,7 +221,7 @@ class Subscribing:
                 reasons.append(error.reason if connection.version == 5 else FAILURE_BEFORE_MQTT_5)
                 if len(refused) < REASON_CHARS_MAX:
                     refused += f"{'; ' if refused else ''}{made.wanted}: {error.text}"
-                self.broker.count_refusal(error.reason, error.text)
+                self.broker.count_refusal(error.reason, error.text, self._whose(connection, made.wanted))
             works.spent += GRANT
             if not len(reasons) % FILTERS_AT_ONCE:
                 yield
@@ -240,6 +243,9 @@ class Subscribing:
                 works.spent += GRANT
             if number % FILTERS_AT_ONCE == FILTERS_AT_ONCE - 1:
                 yield
+
+    def _whose(self, connection: Connection, filter: str) -> dict[str, object]:
+        return {**self.broker.access.known_of(connection, None), "filter": filter}
 
     def _follow_up(self, made: Made, asked: Asked) -> None:
         if asked.last:
@@ -278,7 +284,8 @@ class Subscribing:
             raise PeerError(
                 Reason.TOPIC_FILTER_INVALID, f"a filter has up to {broker.limits.topic_levels_max} levels"
             )
-        if not broker.access.may_subscribe(session.state.user, session.client_id, text):
+        qos_max = broker.access.subscribing(who_of(session), text)
+        if qos_max == NEVER:
             raise PeerError(Reason.NOT_AUTHORIZED, "no rule lets this user subscribe to all of that")
         if is_channel(filter):
             broker.channels.check(session, filter, group)
@@ -294,7 +301,7 @@ class Subscribing:
             session,
             text,
             group=group,
-            qos=wanted.qos,
+            qos=min(wanted.qos, qos_max),
             no_local=wanted.no_local,
             retain_as_published=wanted.retain_as_published,
             retain_handling=wanted.retain_handling,
@@ -310,6 +317,8 @@ class Subscribing:
         if before is not None:
             subscription.since = before.since
         session.subscriptions[wanted] = subscription
+        if before is None:
+            self.broker.access.subscribed(session, 1)
         self.broker.channels.entered(subscription, before is None)
         core = self.broker.core
         core.tree.add(subscription)
@@ -324,6 +333,7 @@ class Subscribing:
         if len(self.broker.core.tree) >= limits.subscriptions_max:
             most = limits.subscriptions_max
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {most} subscriptions")
+        self.broker.access.check_subscription(session)
 
     def _admit(self, filter: bytes, requirement: Requirement) -> None:
         """Proves that what the subscriber asks can be kept for every contract its filter touches."""
@@ -417,6 +427,7 @@ class Subscribing:
     def drop(self, session: Session, wanted: str) -> None:
         subscription: Subscription | None = session.subscriptions.pop(wanted, None)
         if subscription is not None:
+            self.broker.access.subscribed(session, -1)
             self.broker.recorder.unsubscribed(session, wanted)
             self._remove(subscription)
 
@@ -429,15 +440,24 @@ class Subscribing:
     def recheck(self, session: Session) -> None:
         """The rules, or where the session is kept, may have changed: what its user may not have ends."""
         access = self.broker.access
-        if not access.ruled:
+        if not access.ruled and session.state.grant is None:
             return
+        who = who_of(session)
         for wanted, subscription in list(session.subscriptions.items()):
-            if not access.may_subscribe(session.state.user, session.client_id, subscription.filter):
+            qos_max = access.subscribing(who, subscription.filter)
+            if qos_max == NEVER:
                 self.drop(session, wanted)
-                self.broker.count_refusal(Reason.NOT_AUTHORIZED, "a subscription is not allowed any more")
+                whose = {"user": who.user, "client": who.client_id, "filter": wanted}
+                text = "a subscription is not allowed any more"
+                self.broker.count_refusal(Reason.NOT_AUTHORIZED, text, whose)
+            elif subscription.qos > qos_max:
+                lowered = with_qos(subscription, qos_max)
+                self.enter(lowered, wanted)
+                self.broker.recorder.subscribed(lowered, wanted)
 
     def drop_all(self, session: Session) -> None:
         """The session ended: it has no subscription any more, and in a while nor has the tree one of it."""
+        self.broker.access.subscribed(session, -len(session.subscriptions))
         dropped, session.subscriptions = session.subscriptions, {}
         self.broker.works.begin(self._drop_all(dropped), DROPPED_AT_ONCE)
         if self.broker.core.ended:
@@ -452,3 +472,20 @@ class Subscribing:
             self._remove(dropped.popitem()[1])
             self.broker.works.spent += DROP
             yield
+
+
+def with_qos(subscription: Subscription, qos: int) -> Subscription:
+    """The same, with another QoS."""
+    return Subscription(
+        subscription.session,
+        subscription.filter,
+        group=subscription.group,
+        qos=qos,
+        no_local=bool(subscription.flags & NO_LOCAL),
+        retain_as_published=bool(subscription.flags & AS_PUBLISHED),
+        retain_handling=subscription.retain_handling,
+        identifier=subscription.identifier,
+        deadline_ns=subscription.deadline_ns,
+        loss=subscription.loss,
+        since=subscription.since,
+    )

@@ -3,7 +3,7 @@
 Laws:
 - every family below is in every answer, with or without samples: what a dashboard asks for is always there
 - a name that ends in `_total` only grows while the process lives; times are in seconds, sizes in bytes
-- labels are contracts, members of the group, MQTT reasons and roles: never topics or clients
+- labels are contracts, members of the group, MQTT reasons, quotas and roles: never topics or clients
 - no piece takes longer than a few contracts do, however many there are
 """
 
@@ -106,6 +106,11 @@ BROKER = (
     counter("bytes_received", "Bytes from clients", lambda s: s.traffic.bytes_received),
     counter("bytes_sent", "Bytes to clients and members", lambda s: s.traffic.bytes_sent),
     counter("refusals", "What was refused, by MQTT reason", lambda s: s.refusals, "reason"),
+    counter("quota_refusals", "What quotas refused", lambda s: s.quotas.reached if s.quotas else {}, "quota"),
+    counter(
+        "bans", "Clients and logins that were banned", lambda s: s.quotas.bans if s.quotas else {}, "why"
+    ),
+    gauge("banned", "Bans that last", lambda s: s.quotas.banned if s.quotas else 0),
     gauge(
         "journal_keeping", "1 while the journal takes records", lambda s: _journal(s, "state") == "keeping"
     ),

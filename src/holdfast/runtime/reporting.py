@@ -130,6 +130,7 @@ class Reporter:
             failovers=[] if member is None else list(member.history.failovers),
             changes=[] if member is None else list(member.history.changes),
             journal=self._journal(),
+            quotas=broker.access.quotas(time.monotonic_ns(), at_ns),
             contracts_left_out=max(0, len(broker.contracts.all) - CONTRACTS_MAX),
         )
 
