@@ -52,6 +52,10 @@ TOPICS_SWEPT_AT_ONCE = 4096
 REFUSED_IN_WORDS_MAX = 64
 SENT_AWAY = (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED)
 CONNECT_PACKET = 1
+TOO_SLOW = "the client takes messages too slowly for their contracts"
+TOO_MUCH_OF_ALL = (
+    "of what all sessions may hold together this one held most, and its contracts let nothing go"
+)
 MQTT_NAME = b"\x00\x04MQTT"
 MQISDP_NAME = b"\x00\x06MQIsdp"
 
@@ -198,7 +202,7 @@ class Broker:
             self._relieve(now_ns)
         if core.slowed:
             self._slow_down()
-        return bool(core.jobs_waiting or core.control or core.aside or replaying or telling)
+        return bool(core.work_waiting or core.control or core.aside or replaying or telling)
 
     def deliver(self, now_ns: int, wall_ns: int) -> bool:
         """Messages alone: a slice of those that wait; says whether more do. None before a SUBACK that is due:
@@ -236,8 +240,8 @@ class Broker:
         for _ in range(min(CONTROL_PER_TURN, len(control))):
             self._control(control.popleft(), now_ns)
 
-    def publish(self, packet: Publish, origin: int = 0) -> int:
-        """Publishes on behalf of the broker itself or of a client's will."""
+    def publish(self, packet: Publish, whose: Session | None = None) -> int:
+        """Publishes on behalf of the broker itself, or the will of a session."""
         props = bytes(properties_of(packet))
         expiry = packet.properties.message_expiry
         return self.core.publish(
@@ -248,7 +252,8 @@ class Broker:
             props=props,
             expiry_at=0 if expiry is None else 1,
             expiry_s=expiry or 0,
-            origin=origin,
+            origin=0 if whose is None else whose.serial,
+            account=0 if whose is None else whose.account,
         )
 
     def journal_fails(self) -> None:
@@ -431,9 +436,9 @@ class Broker:
     def _relieve(self, now_ns: int) -> None:
         """A session's bounds are reached and its contracts allow no more losses: it ends, loudly."""
         sessions, self.core.board.overloaded = self.core.board.overloaded, []
-        for session in sessions:
-            text = "the client takes messages too slowly for their contracts"
-            self.event("overloaded", {"client": session.client_id, "queued": session.queued})
+        for session, queued, shared in sessions:
+            text = TOO_MUCH_OF_ALL if shared else TOO_SLOW
+            self.event("overloaded", {"client": session.client_id, "queued": queued, "why": text})
             if session.link is not None:
                 session.link.state.session_expiry_s = 0
                 self.clients.close(session.link, now_ns, Reason.QUOTA_EXCEEDED, text)

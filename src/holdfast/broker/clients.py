@@ -222,8 +222,6 @@ class Clients:
             self.broker.core.board,
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
-            buffer_messages_max=limits.buffer_messages_max,
-            buffer_bytes_max=limits.buffer_bytes_max,
         )
         session.state = SessionState()
         self.sessions[client_id] = session
@@ -387,7 +385,7 @@ class Clients:
         will: Will = session.state.will
         session.state.will = None
         if self.broker.access.may_publish(session.state.user, session.client_id, will.topic.encode()):
-            self.broker.publish(will_as_publish(will), origin=session.serial)
+            self.broker.publish(will_as_publish(will), session)
         else:
             self.broker.count_refusal(Reason.NOT_AUTHORIZED, "no rule lets its user publish a will any more")
 

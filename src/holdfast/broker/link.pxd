@@ -14,6 +14,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.message cimport DISPATCHED, OFFERED, Had, Message, Topic
+from holdfast.broker.shares cimport Pool
 from holdfast.mqtt.wire cimport Out
 
 cdef enum:
@@ -45,7 +46,9 @@ cdef class Board:
     cdef Waiting peers      # links to other brokers with something to write: they go first
     cdef Waiting ready      # links with something to write, to close or to pause
     cdef Waiting pumps      # sessions whose queues can move on
-    cdef public list overloaded  # sessions that can keep no contract any more: their bounds are reached
+    cdef public list overloaded  # (session, how many messages it held, whether for others' sake): no contract of
+                                 # theirs can be kept any more
+    cdef Pool* pool         # of what all sessions hold
     cdef public list held        # sessions that slow their publishers
     cdef public int64_t now_ns
     cdef public int64_t wall_ns      # the wall clock at now_ns

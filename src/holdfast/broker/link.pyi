@@ -3,7 +3,7 @@ from typing import Any
 from holdfast.broker.session import Session
 
 class Board:
-    overloaded: list[Session]
+    overloaded: list[tuple[Session, int, bool]]
     held: list[Session]
     now_ns: int
     wall_ns: int
@@ -23,6 +23,9 @@ class Board:
     marks: int
     marks_lag_ns: int
     marks_lag_max_ns: int
+    @property
+    def sessions_bytes(self) -> int: ...
+    def share_out(self, bytes_max: int, messages_max: int) -> None: ...
     def take_ready(self) -> list[Wire]: ...
     stirred: bool
     @property

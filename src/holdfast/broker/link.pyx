@@ -12,6 +12,7 @@ from holdfast.broker.message cimport (
     message_drop, message_forget_had, message_hold, message_mark, message_payload, message_props, message_rest,
     message_topic, message_wire, topic_unpin,
 )
+from holdfast.broker.shares cimport pool_abandon, pool_new
 from holdfast.broker.terms cimport Terms
 from holdfast.mqtt.wire cimport (
     Out, out_free, out_reserve, varint_size, write_u16, write_u32, write_varint,
@@ -20,6 +21,7 @@ from holdfast.mqtt.wire cimport (
 cdef extern from *:
     int __builtin_popcountll(uint64_t bits) noexcept nogil
 
+cdef size_t NO_BOUND = <size_t>-1 // 2
 cdef uint8_t PUBACK = 0x40
 cdef uint8_t PUBREC = 0x50
 cdef uint8_t TOPIC_ALIAS = 0x23
@@ -34,6 +36,9 @@ assert len(NO_JOURNAL) < 120, "the packet's lengths are written in one byte each
 
 cdef class Board:
     def __cinit__(self) -> None:
+        self.pool = pool_new(NO_BOUND, NO_BOUND, 0)
+        if self.pool == NULL:
+            raise MemoryError
         self.overloaded = []
         self.held = []
         self.coordinated = True
@@ -53,6 +58,19 @@ cdef class Board:
         free(self.discards)
         free(self.ready.items)
         free(self.pumps.items)
+        pool_abandon(self.pool)
+
+    def share_out(self, size_t bytes_max, size_t messages_max) -> None:
+        """How much all sessions may hold together. A session that holds most makes room when seven eighths are
+        taken, so that nobody has to wait for all of it."""
+        self.pool.max = bytes_max
+        self.pool.soft = bytes_max - bytes_max // 8
+        self.pool.floor = (bytes_max + messages_max - 1) // messages_max
+
+    @property
+    def sessions_bytes(self) -> int:
+        """What all sessions hold."""
+        return self.pool.bytes
 
     cdef bint wait_in(self, Waiting* waiting, object item) noexcept:
         cdef PyObject** grown

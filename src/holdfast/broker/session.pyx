@@ -13,10 +13,14 @@ from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_pass
 from holdfast.broker.message cimport (
     EARLY, FINITE, JOURNALED, RECOVERED, TRACKED, Ledger, Message, Topic, message_drop, message_had, message_hold,
 )
+from holdfast.broker.shares cimport (
+    ENTRY_BYTES, Pool, Share, pool_counts, pool_heaviest, pool_join, pool_leave, share_hold, share_let_go,
+)
 from holdfast.broker.terms cimport Terms
 
 cdef uint8_t PUBREL = 0x62
 cdef uint8_t DUP = 0x08
+cdef uint32_t EVICTED_AT_ONCE = 4096    # messages, for the sake of one: the rest goes before more is read
 
 
 cdef inline bytes name_of(Topic* topic):
@@ -26,20 +30,26 @@ cdef inline bytes name_of(Topic* topic):
 @cython.final
 cdef class Session:
     def __init__(self, str client_id not None, uint64_t serial, Board board not None, *,
-                 uint32_t queue_messages_max, size_t queue_bytes_max,
-                 size_t buffer_messages_max, size_t buffer_bytes_max) -> None:
+                 uint32_t queue_messages_max, size_t queue_bytes_max) -> None:
         self.client_id = client_id
         self.serial = serial
+        self.account = <uint64_t>hash(client_id) | 1    # 0 is nobody's
         self.board = board
         self.window = PACKET_IDS
         self.queue_messages_max = queue_messages_max
         self.queue_bytes_max = queue_bytes_max
-        self.buffer_messages_max = buffer_messages_max
-        self.buffer_bytes_max = buffer_bytes_max
         self.subscriptions = {}
+        if self.share.pool == NULL and not pool_join(board.pool, &self.share, self):
+            raise MemoryError
 
     def __dealloc__(self) -> None:
         self._drop_everything()
+        pool_leave(&self.share)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds of what all sessions may hold together, in its queue and on the way to its client."""
+        return self.share.held
 
     def clear(self) -> None:
         """The session ends: nothing that waits for its client is kept."""
@@ -127,7 +137,8 @@ cdef class Session:
             self.pumping = self.board.wait_in(&self.board.pumps, self)
 
     cdef bint window_open(self) noexcept:
-        return self.in_flight < self.window and self.tail - self.head < PACKET_IDS
+        return (self.in_flight < self.window and self.tail - self.head < PACKET_IDS
+                and self.flight_bytes < self.queue_bytes_max)
 
     # A message for this client
 
@@ -146,6 +157,8 @@ cdef class Session:
         if (self.queued or self.resend != self.tail or not self.link.writable
                 or self.link.out.len >= OUT_HIGH or (qos and not self.window_open())):
             self.queue(m, qos, bits, ids)
+        elif qos and self.share.pool.bytes + m.size > self.share.pool.soft and not self.room_among_all(m):
+            self.drop(m)
         else:
             self.send(m, qos, bits, ids)
 
@@ -189,6 +202,8 @@ cdef class Session:
             return 0
         flight = &self.flights[self.tail & (self.flights_cap - 1)]
         message_hold(m)
+        share_hold(&self.share, m)
+        self.flight_bytes += m.size
         m.holders += 1
         Py_XINCREF(ids)
         if qos == 2:
@@ -229,11 +244,9 @@ cdef class Session:
         cdef Job job
         cdef int lane = (1 if qos else 0) | (2 if m.flags & FINITE else 0)
         if (self.queued >= self.queue_messages_max or self.queued_bytes + m.size > self.queue_bytes_max
-                or m.ledger.bytes > self.buffer_bytes_max or m.ledger.messages > self.buffer_messages_max):
-            if not self.make_room(m):
-                self.board.messages_dropped += 1
-                (<Terms>m.topic.terms).dropped += 1
-                return
+                or self.share.pool.bytes + m.size > self.share.pool.soft) and not self.make_room(m):
+            self.drop(m)
+            return
         if self.runs is not None and m.flags & FINITE:
             self.runs.pop(name_of(m.topic), None)
         job.major = m.major
@@ -244,42 +257,96 @@ cdef class Session:
         if not jobs_push(&self.lanes[lane], job):
             return
         message_hold(m)
+        share_hold(&self.share, m)
         m.holders += 1
         Py_XINCREF(ids)
         self.queued += 1
         self.queued_bytes += m.size
-        if not self.impatient and self.link is not None and self.queued * 4 > self.queue_messages_max * 3:
+        if not self.impatient and self.link is not None and (
+                self.queued * 4 > self.queue_messages_max * 3 or self.queued_bytes * 4 > self.queue_bytes_max * 3):
             self.hold_back(m, qos)
 
     cdef bint make_room(self, Message* m):
-        """Whether the message may be queued though a bound is reached: best effort makes way first, then the
-        message itself within its loss tolerance; beyond that the session is overloaded."""
-        cdef int64_t tolerance
+        """Whether the message may be queued though a bound is reached."""
+        if self.reported:
+            return 0
+        while self.queued and (self.queued >= self.queue_messages_max
+                               or self.queued_bytes + m.size > self.queue_bytes_max):
+            if not self.give_way(m):
+                return 0
+        return self.room_among_all(m)
+
+    cdef bint room_among_all(self, Message* m):
+        """Whether what all sessions hold leaves room for the message. Whoever holds most makes it; that may be
+        this one, with the message."""
+        cdef Pool* pool = self.share.pool
+        cdef Share* heaviest
+        cdef size_t size = pool_counts(pool, m)
+        cdef size_t needed
+        cdef uint32_t left = EVICTED_AT_ONCE
+        while True:
+            needed = ENTRY_BYTES + (0 if m.kept else size)
+            if pool.bytes + needed <= pool.soft or (left == 0 and pool.bytes + needed <= pool.max):
+                return 1
+            heaviest = pool_heaviest(pool)
+            if heaviest == NULL:
+                return 1
+            if heaviest.held > self.share.held + size + ENTRY_BYTES:
+                (<Session>heaviest.owner).make_way()
+            elif not self.give_way(m):
+                return 0
+            left -= left > 0
+
+    cdef bint forget_stalest(self) noexcept:
+        """Lets go of one message of best effort; 0 when there is none."""
+        cdef JobQueue* lane = &self.lanes[BEST_EFFORT if self.lanes[BEST_EFFORT].len else BEST_EFFORT_ACKED]
+        if lane.len == 0:
+            return 0
+        self.drop(lane.jobs[0].message)
+        self.forget_first(lane)
+        return 1
+
+    cdef bint give_way(self, Message* m):
+        """This session makes room for its own message: best effort goes first, then the message itself within
+        its loss tolerance; beyond that the session is overloaded. Returns 0 when the message is not kept."""
         cdef uint32_t run
-        if self.lanes[BEST_EFFORT].len or self.lanes[BEST_EFFORT_ACKED].len:
-            self.board.messages_dropped += 1
-            self.forget_first(&self.lanes[BEST_EFFORT if self.lanes[BEST_EFFORT].len else BEST_EFFORT_ACKED])
+        if self.forget_stalest():
             return 1
         if not m.flags & FINITE:
             return 0
-        tolerance = m.topic.loss
         if self.runs is None:
             self.runs = {}
         name = name_of(m.topic)
         run = self.runs.get(name, 0)
-        if run < tolerance:
+        if <int64_t>run < m.topic.loss:
             self.runs[name] = run + 1
             (<Terms>m.topic.terms).lose(run + 1, 0, self.board.wall_ns)
-            return 0
+        else:
+            self.overload(False)
+        return 0
+
+    cdef void make_way(self):
+        """All sessions together hold too much, and this one most of it."""
+        if not self.forget_stalest():
+            self.overload(True)
+
+    cdef void overload(self, bint shared):
+        """No promise can be kept any more: the session ends with this turn, and holds nothing from now on."""
         if not self.reported:
             self.reported = True
-            self.board.overloaded.append(self)
-        return 1
+            self.board.overloaded.append((self, self.queued, shared))
+        self._drop_everything()
+
+    cdef void drop(self, Message* m) noexcept:
+        """Counts a message that this session's client does not get."""
+        self.board.messages_dropped += 1
+        (<Terms>m.topic.terms).dropped += 1
 
     cdef void forget_first(self, JobQueue* lane) noexcept:
         cdef Job job = jobs_pop(lane)
         self.queued -= 1
         self.queued_bytes -= job.message.size
+        share_let_go(&self.share, job.message)
         self.let_go(job.message)
         Py_XDECREF(<PyObject*>job.note)
 
@@ -324,9 +391,11 @@ cdef class Session:
             self.queued -= 1
             self.queued_bytes -= job.message.size
             self.send(job.message, job.tag & 3, job.tag >> 2, <PyObject*>job.note)
+            share_let_go(&self.share, job.message)
             self.let_go(job.message)
             Py_XDECREF(<PyObject*>job.note)
-        if self.holding is not None and self.queued * 2 < self.queue_messages_max:
+        if self.holding is not None and (
+                self.queued * 2 < self.queue_messages_max and self.queued_bytes * 2 < self.queue_bytes_max):
             self.release_publishers()
         if self.queued == 0:
             self.impatient = False
@@ -376,11 +445,17 @@ cdef class Session:
         if flight.stage != DONE:
             self.in_flight -= 1
         if flight.message != NULL:
-            self.let_go(flight.message)
-            flight.message = NULL
+            self.unload(flight)
         Py_XDECREF(flight.ids)
         flight.ids = NULL
         flight.stage = DONE
+
+    cdef void unload(self, Flight* flight) noexcept:
+        """Its message is with the client, or never will be."""
+        self.flight_bytes -= flight.message.size
+        share_let_go(&self.share, flight.message)
+        self.let_go(flight.message)
+        flight.message = NULL
 
     cdef void acked(self, uint16_t packet_id) noexcept:
         """PUBACK. One for an unknown identifier is a late repetition and means nothing."""
@@ -402,8 +477,7 @@ cdef class Session:
             self.board.note(TAKEN, self.serial, packet_id, 0)
             if is_news(self.board, flight.message):
                 self.board.had_at_once(flight.message, self.serial)
-            self.let_go(flight.message)
-            flight.message = NULL
+            self.unload(flight)
             flight.stage = AWAITS_BACKUP
         if reason >= 0x80:
             flight.stage = AWAITS_PUBCOMP
@@ -487,6 +561,8 @@ cdef class Session:
         flight.stage = AWAITS_PUBCOMP if taken else AWAITS_PUBREC
         if not taken:
             message_hold(m)
+            share_hold(&self.share, m)
+            self.flight_bytes += m.size
             m.holders += 1
             flight.message = m
         self.tail += 1

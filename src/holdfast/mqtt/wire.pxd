@@ -37,6 +37,16 @@ cdef inline bint out_reserve(Out* out, size_t more) noexcept nogil:
     return 1
 
 
+cdef inline void out_trim(Out* out) noexcept nogil:
+    """Gives back most of what a large packet took, once little is left."""
+    cdef uint8_t* less
+    if out.cap > 4096 and out.len < out.cap // 4:
+        less = <uint8_t*>realloc(out.data, out.cap // 4)
+        if less != NULL:
+            out.data = less
+            out.cap //= 4
+
+
 cdef inline void out_free(Out* out) noexcept nogil:
     free(out.data)
     out.data = NULL

@@ -176,7 +176,7 @@ cdef class BackupBuffer:
         m.qos = at[42]
         m.flags = at[43] & RETAIN
         if m.flags & RETAIN and (topic.retained == NULL or topic.retained.minor < m.minor):
-            self.core.retain(topic, m if m.payload_size else NULL)
+            self.core.retain(topic, m if m.payload_size else NULL, 0)
         if self.core.durable_log is not None and (<Terms>topic.terms).durable:
             self.journal(m)
         return self.enter(m)
