@@ -428,8 +428,8 @@ class Limits(Checked, frozen=True, kw_only=True):
         memory = self.memory_bytes_max if self.memory_bytes_max != FROM_MEMORY else MEMORY_BYTES
         follows = {name: memory * parts // PARTS for name, parts in PARTS_OF_MEMORY.items()}
         follows["packet_bytes_max"] = max(16, min(PACKET_BYTES, memory // PARTS))
-        for name in ("pending_bytes_max", "output_bytes_max"):
-            follows[name] = max(follows[name], self.packet_bytes_max)
+        follows["pending_bytes_max"] = max(follows["pending_bytes_max"], self.packet_bytes_max)
+        follows["output_bytes_max"] = max(follows["output_bytes_max"], 4 * self.packet_bytes_max)
         follows["queue_bytes_max"] = memory // PARTS
         follows["memory_bytes_max"] = max(memory, sum((follows | given)[name] for name in PARTS_OF_MEMORY))
         for name, value in follows.items():
@@ -445,6 +445,12 @@ class Limits(Checked, frozen=True, kw_only=True):
                 f"{self.memory_bytes_max} is less than its parts together, {parts}: raise it, or lower "
                 + ", ".join(PARTS_OF_MEMORY),
             )
+        if 4 * self.packet_bytes_max > self.output_bytes_max:
+            yield Problem(
+                "output_bytes_max",
+                f"{self.output_bytes_max} is less than four packets of packet_bytes_max = "
+                f"{self.packet_bytes_max}, which may wait for a client that reads: raise it, or lower that",
+            )
         for low, high, why in (
             ("packet_bytes_max", "queue_bytes_max", "the largest packet must fit into a subscriber's queue"),
             ("packet_bytes_max", "retained_bytes_max", "the largest packet must fit when it is retained"),
@@ -453,7 +459,6 @@ class Limits(Checked, frozen=True, kw_only=True):
             ("subscriptions_per_session_max", "subscriptions_max", "one session's are part of all"),
             ("packet_bytes_max", "backup_bytes_max", "the largest packet must fit on the way to the backup"),
             ("packet_bytes_max", "pending_bytes_max", "the largest packet must fit while it arrives"),
-            ("packet_bytes_max", "output_bytes_max", "the largest packet must fit while it is sent"),
             ("connections_max", "sessions_max", "every connection has a session"),
         ):
             small, large = getattr(self, low), getattr(self, high)

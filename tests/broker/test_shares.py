@@ -428,3 +428,48 @@ def test_routes_count_for_their_topics() -> None:
         publish(bench, publisher, f"t/{number}", b"")
         assert bench.broker.core.topics.bytes_held <= 2_000_000
     assert bench.broker.core.topics.bytes_held > 1_900_000
+
+
+# What waits to be written
+
+
+def test_those_who_do_not_read_cost_others_nothing() -> None:
+    """Each of many subscribers gets a large message and reads nothing: they are cut off, nobody else is."""
+    limits = Limits(packet_bytes_max=60_000, output_bytes_max=500_000)
+    bench = Bench(book(PROMISED, limits=limits))
+    publisher, reader = bench.client("p"), bench.client("r", properties=KEPT)
+    reader.subscribe("promised/r", qos=1)
+    silent = []
+    for number in range(40):
+        silent.append(bench.client(f"h{number}", properties=KEPT))
+        silent[-1].subscribe("large", qos=1)
+        silent[-1].stop_reading()
+        silent[-1].connection.writable = True  # its socket took everything so far
+    waiting = bench.broker.core.board.outputs
+    for number in range(30):
+        publish(bench, publisher, "promised/r", b"%d" % number)
+        publish(bench, publisher, "large", b"x" * 50_000)
+        assert waiting.bytes_waiting <= 500_000 + 131_072
+    assert [int(message.payload) for message in reader.messages()] == list(range(30))
+    assert not reader.connection.closing
+    assert not publisher.connection.closing
+    ended = [client for client in silent if client.connection.closing]
+    assert len(ended) > 30
+    assert bench.broker.refusals[Reason.QUOTA_EXCEEDED] == len(ended)
+    assert not any(client.take() for client in ended), "half a packet, then something else"
+    assert bench.broker.clients.sessions["h0"].in_flight > 0, "what it did not get is kept for it"
+    for client in list(bench.clients.values()):
+        bench.broker.lost(client.connection, bench.now_ns)
+        client.connection.take_output()
+    assert waiting.bytes_waiting == 0
+
+
+def test_one_who_reads_gets_the_largest_packets() -> None:
+    limits = Limits(packet_bytes_max=60_000, output_bytes_max=240_000)
+    bench = Bench(book(limits=limits))
+    publisher, reader = bench.client("p"), bench.client("r")
+    reader.subscribe("large")
+    for _ in range(3):
+        publish(bench, publisher, "large", b"x" * 59_000)
+    assert len(reader.messages()) == 3
+    assert not bench.broker.refusals

@@ -52,6 +52,7 @@ TOPICS_SWEPT_AT_ONCE = 4096
 REFUSED_IN_WORDS_MAX = 64
 SENT_AWAY = (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED)
 CONNECT_PACKET = 1
+TOO_MUCH_UNREAD = "of what waits for all clients most is this one's, which does not read it"
 TOO_SLOW = "the client takes messages too slowly for their contracts"
 TOO_MUCH_OF_ALL = (
     "of what all sessions may hold together this one held most, and its contracts let nothing go"
@@ -198,8 +199,9 @@ class Broker:
             core.acknowledge_repeated()
         if core.board.held:
             self._release_held(now_ns)
-        if core.board.overloaded:
+        if core.strained:
             self._relieve(now_ns)
+            self._cut_off(now_ns)
         if core.slowed:
             self._slow_down()
         return bool(core.work_waiting or core.control or core.aside or replaying or telling)
@@ -445,6 +447,15 @@ class Broker:
             else:
                 self.clients.end(session, now_ns)
             self.refusals[Reason.QUOTA_EXCEEDED] += 1
+
+    def _cut_off(self, now_ns: int) -> None:
+        """Too much waits to be written to clients: those for whom most waits are not written to any more."""
+        outputs = self.core.board.outputs
+        choked, outputs.choked = outputs.choked, []
+        for connection in choked:
+            assert isinstance(connection, Connection)
+            connection.cut_off()
+            self.fail(connection, PeerError(Reason.QUOTA_EXCEEDED, TOO_MUCH_UNREAD), now_ns)
 
 
 def decode_connect(clients: Clients, connection: Connection, first_byte: int, body: bytes) -> Connect:

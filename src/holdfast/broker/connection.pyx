@@ -58,6 +58,7 @@ cdef class Connection(UnfinishedWire):
         self.packet_bytes_max = core.packet_bytes_max
         if self.share.pool == NULL:
             self.join(core.connecting)
+            self.join_outputs(self.board.outputs)
 
     def __dealloc__(self) -> None:
         self._let_go()
@@ -333,8 +334,6 @@ cdef class Connection(UnfinishedWire):
         cdef Draft draft
         draft.qos = (first >> 1) & 3
         draft.retain = first & 1
-        if draft.retain:
-            draft.account = self.session.account
         draft.expiry_at = 0
         draft.packet_id = 0
         draft.created_ns = 0

@@ -32,7 +32,7 @@ cdef struct Draft:
     uint16_t packet_id
     uint8_t qos
     bint retain
-    uint64_t account        # with `retain`: who pays for it
+    uint64_t account        # who pays if it is retained and has no source
 
 
 cdef class Core(RetainedMessages):

@@ -48,8 +48,8 @@ cdef inline bint begins(Topic* topic, bytes prefix) noexcept:
 cdef class Core(RetainedMessages):
     def __cinit__(self) -> None:
         self.ledger = <Ledger*>calloc(1, sizeof(Ledger))
-        self.connecting = pool_new(0, 0, 0)
-        self.pending = pool_new(0, 0, 0)
+        self.connecting = pool_new(0, 0)
+        self.pending = pool_new(0, 0)
         if self.ledger == NULL or self.connecting == NULL or self.pending == NULL:
             raise MemoryError
 
@@ -70,7 +70,8 @@ cdef class Core(RetainedMessages):
         self.jobs_ahead_max = SLICES_AHEAD * limits.slice_jobs_max
         self.connecting.max = self.connecting.soft = limits.connecting_bytes_max
         self.pending.max = self.pending.soft = limits.pending_bytes_max
-        self.board.share_out(limits.buffer_bytes_max, limits.buffer_messages_max)
+        self.board.outputs.bound(limits.output_bytes_max)
+        self.board.share_out(limits.buffer_bytes_max)
         self.retain_up_to(limits.retained_messages_max, limits.retained_bytes_max)
         self.backup_bytes_max = limits.backup_bytes_max
         self.board.marks_wait_ns = limits.marks_lag_ns // 2
@@ -107,6 +108,11 @@ cdef class Core(RetainedMessages):
     def pending_bytes(self) -> int:
         """What those of all others take."""
         return self.pending.bytes
+
+    @property
+    def strained(self) -> bool:
+        """Whether a bound that all share was reached, and somebody is to pay."""
+        return len(self.board.overloaded) > 0 or len(self.board.outputs.choked) > 0
 
     @property
     def work_waiting(self) -> bool:
@@ -447,7 +453,7 @@ cdef class Core(RetainedMessages):
         topic.last_major = m.major
         if draft.retain:
             m.flags |= RETAIN
-            if not self.retain(topic, m if m.payload_size else NULL, draft.account) and ack >= 0 and source.version == 5:
+            if not self.retain(topic, m if m.payload_size else NULL, source.account if source is not None else draft.account) and ack >= 0 and source.version == 5:
                 message_drop(m)
                 return QUOTA_EXCEEDED
         if self.board.backup is not None and not self.protect(m, travelled_ns, ack >= 0):

@@ -1,10 +1,12 @@
 from typing import Any
 
+from holdfast.broker.output import Output, Outputs
 from holdfast.broker.session import Session
 
 class Board:
     overloaded: list[tuple[Session, int, bool]]
     held: list[Session]
+    outputs: Outputs
     now_ns: int
     wall_ns: int
     took_over_ns: int
@@ -25,7 +27,7 @@ class Board:
     marks_lag_max_ns: int
     @property
     def sessions_bytes(self) -> int: ...
-    def share_out(self, bytes_max: int, messages_max: int) -> None: ...
+    def share_out(self, bytes_max: int) -> None: ...
     def take_ready(self) -> list[Wire]: ...
     stirred: bool
     @property
@@ -34,7 +36,7 @@ class Board:
     @property
     def waiting(self) -> bool: ...
 
-class Link:
+class Link(Output):
     board: Board
     peer: bool
     writable: bool
@@ -42,7 +44,6 @@ class Link:
     full: bool
     holds: int
     version: int
-    packet_max: int
     inbound: int
     backlog: int
     @property

@@ -59,7 +59,6 @@ cdef class Session:
     cdef readonly size_t queued_bytes
     cdef uint32_t queue_messages_max
     cdef size_t queue_bytes_max
-    cdef size_t flight_bytes    # of messages that its client has not acknowledged
     cdef Share share            # of what all sessions hold
     cdef JobQueue lanes[LANES]
     cdef Flight* flights

@@ -14,7 +14,8 @@ from holdfast.broker.message cimport (
     EARLY, FINITE, JOURNALED, RECOVERED, TRACKED, Ledger, Message, Topic, message_drop, message_had, message_hold,
 )
 from holdfast.broker.shares cimport (
-    ENTRY_BYTES, Pool, Share, pool_counts, pool_heaviest, pool_join, pool_leave, share_hold, share_let_go,
+    ENTRY_BYTES, Pool, Share, pool_heaviest, pool_join, pool_leave, share_fly, share_hold, share_land, share_let_go,
+    share_total,
 )
 from holdfast.broker.terms cimport Terms
 
@@ -49,7 +50,7 @@ cdef class Session:
     @property
     def held_bytes(self) -> int:
         """What it holds of what all sessions may hold together, in its queue and on the way to its client."""
-        return self.share.held
+        return share_total(&self.share)
 
     def clear(self) -> None:
         """The session ends: nothing that waits for its client is kept."""
@@ -80,6 +81,7 @@ cdef class Session:
         """The client is connected: what was on its way goes again, then what waited."""
         self.link = link
         link.serial = self.serial
+        link.account = self.account
         self.awaited_ns = 0
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head
@@ -138,7 +140,7 @@ cdef class Session:
 
     cdef bint window_open(self) noexcept:
         return (self.in_flight < self.window and self.tail - self.head < PACKET_IDS
-                and self.flight_bytes < self.queue_bytes_max)
+                and self.share.flying < self.queue_bytes_max)
 
     # A message for this client
 
@@ -157,7 +159,7 @@ cdef class Session:
         if (self.queued or self.resend != self.tail or not self.link.writable
                 or self.link.out.len >= OUT_HIGH or (qos and not self.window_open())):
             self.queue(m, qos, bits, ids)
-        elif qos and self.share.pool.bytes + m.size > self.share.pool.soft and not self.room_among_all(m):
+        elif qos and self.share.pool.bytes > self.share.pool.soft and not self.room_among_all(m):
             self.drop(m)
         else:
             self.send(m, qos, bits, ids)
@@ -195,15 +197,14 @@ cdef class Session:
     cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         """Gives a packet identifier and sends; the message is kept until it is acknowledged."""
         cdef Flight* flight
-        if not self.room_for_flight():
+        if self.tail - self.head >= self.flights_cap and not self.room_for_flight():
             return 0
         if not self.link.put_publish(
                 m, qos, self.tail % PACKET_IDS + 1, bits | DUP if m.flags & RECOVERED else bits, ids):
             return 0
         flight = &self.flights[self.tail & (self.flights_cap - 1)]
         message_hold(m)
-        share_hold(&self.share, m)
-        self.flight_bytes += m.size
+        share_fly(&self.share, m)
         m.holders += 1
         Py_XINCREF(ids)
         if qos == 2:
@@ -281,17 +282,16 @@ cdef class Session:
         this one, with the message."""
         cdef Pool* pool = self.share.pool
         cdef Share* heaviest
-        cdef size_t size = pool_counts(pool, m)
         cdef size_t needed
         cdef uint32_t left = EVICTED_AT_ONCE
         while True:
-            needed = ENTRY_BYTES + (0 if m.kept else size)
+            needed = ENTRY_BYTES + (0 if m.kept else m.size)
             if pool.bytes + needed <= pool.soft or (left == 0 and pool.bytes + needed <= pool.max):
                 return 1
             heaviest = pool_heaviest(pool)
             if heaviest == NULL:
                 return 1
-            if heaviest.held > self.share.held + size + ENTRY_BYTES:
+            if share_total(heaviest) > share_total(&self.share) + m.size + ENTRY_BYTES:
                 (<Session>heaviest.owner).make_way()
             elif not self.give_way(m):
                 return 0
@@ -452,8 +452,7 @@ cdef class Session:
 
     cdef void unload(self, Flight* flight) noexcept:
         """Its message is with the client, or never will be."""
-        self.flight_bytes -= flight.message.size
-        share_let_go(&self.share, flight.message)
+        share_land(&self.share, flight.message)
         self.let_go(flight.message)
         flight.message = NULL
 
@@ -561,8 +560,7 @@ cdef class Session:
         flight.stage = AWAITS_PUBCOMP if taken else AWAITS_PUBREC
         if not taken:
             message_hold(m)
-            share_hold(&self.share, m)
-            self.flight_bytes += m.size
+            share_fly(&self.share, m)
             m.holders += 1
             flight.message = m
         self.tail += 1

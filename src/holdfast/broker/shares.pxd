@@ -13,11 +13,12 @@ from libc.stdint cimport uint32_t
 from holdfast.broker.message cimport Message
 
 cdef enum:
-    ENTRY_BYTES = 64        # what it takes to hold a message, besides the message
+    ENTRY_BYTES = 64        # what it takes to have a message wait, besides the message
 
 cdef struct Share:
     Pool* pool              # NULL: it is in none
-    size_t held
+    size_t held             # what waits
+    size_t flying           # what is on its way to a client
     uint32_t place          # among the members
     PyObject* owner         # borrowed
 
@@ -25,13 +26,12 @@ cdef struct Pool:
     size_t bytes            # what is held, each message once
     size_t max              # its bound
     size_t soft             # from here on whoever holds most makes room
-    size_t floor            # a smaller message counts as much as this
     Share** members         # while `ordered` a heap of four children a node, the largest first
     uint32_t len, cap
     bint ordered
     bint orphan             # its owner is gone: the last member frees it
 
-cdef Pool* pool_new(size_t most, size_t soft, size_t floor) noexcept
+cdef Pool* pool_new(size_t most, size_t soft) noexcept
 cdef void pool_abandon(Pool* pool) noexcept
 cdef bint pool_join(Pool* pool, Share* share, object owner) noexcept
 cdef void pool_leave(Share* share) noexcept
@@ -51,24 +51,48 @@ cdef inline void share_shrink(Share* share, size_t size) noexcept:
         share_moved(share, 0)
 
 
-cdef inline size_t pool_counts(const Pool* pool, const Message* m) noexcept nogil:
-    return m.size if m.size > pool.floor else pool.floor
+cdef inline void share_set(Share* share, size_t held) noexcept:
+    """The member holds so much now, which nobody else holds too."""
+    cdef size_t before = share.held
+    share.pool.bytes += held - before
+    if held > before:
+        share_grow(share, held - before)
+    elif held < before:
+        share_shrink(share, before - held)
+
+
+cdef inline size_t share_total(const Share* share) noexcept nogil:
+    return share.held + share.flying
 
 
 cdef inline void share_hold(Share* share, Message* m) noexcept:
-    """The member holds a message from now on, once more."""
-    cdef size_t size = pool_counts(share.pool, m)
-    share.pool.bytes += ENTRY_BYTES
-    if m.kept == 0:
-        share.pool.bytes += size
+    """A message waits for the member from now on."""
+    cdef size_t more = ENTRY_BYTES if m.kept else ENTRY_BYTES + m.size
     m.kept += 1
-    share_grow(share, size + ENTRY_BYTES)
+    share.pool.bytes += more
+    share_grow(share, m.size + ENTRY_BYTES)
 
 
 cdef inline void share_let_go(Share* share, Message* m) noexcept:
-    cdef size_t size = pool_counts(share.pool, m)
-    share.pool.bytes -= ENTRY_BYTES
+    m.kept -= 1
+    share.pool.bytes -= ENTRY_BYTES if m.kept else ENTRY_BYTES + m.size
+    share_shrink(share, m.size + ENTRY_BYTES)
+
+
+cdef inline void share_fly(Share* share, Message* m) noexcept:
+    """A message is on its way to the member's client, and kept until that has acknowledged it."""
+    if m.kept == 0:
+        share.pool.bytes += m.size
+    m.kept += 1
+    share.flying += m.size
+    if share.pool.ordered:
+        share_moved(share, 1)
+
+
+cdef inline void share_land(Share* share, Message* m) noexcept:
     m.kept -= 1
     if m.kept == 0:
-        share.pool.bytes -= size
-    share_shrink(share, size + ENTRY_BYTES)
+        share.pool.bytes -= m.size
+    share.flying -= m.size
+    if share.pool.ordered:
+        share_moved(share, 0)

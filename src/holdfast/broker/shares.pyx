@@ -5,13 +5,12 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, realloc
 
 
-cdef Pool* pool_new(size_t most, size_t soft, size_t floor) noexcept:
+cdef Pool* pool_new(size_t most, size_t soft) noexcept:
     """An empty pool, or NULL when memory is gone."""
     cdef Pool* pool = <Pool*>calloc(1, sizeof(Pool))
     if pool != NULL:
         pool.max = most
         pool.soft = soft
-        pool.floor = floor
     return pool
 
 
@@ -37,7 +36,7 @@ cdef bint pool_join(Pool* pool, Share* share, object owner) noexcept:
         pool.members = grown
         pool.cap = cap
     share.pool = pool
-    share.held = 0
+    share.held = share.flying = 0
     share.owner = <PyObject*>owner
     share.place = pool.len
     pool.members[pool.len] = share
@@ -74,7 +73,7 @@ cdef void rise(Pool* pool, Share* share) noexcept:
     cdef uint32_t at = share.place, parent
     while at > 0:
         parent = (at - 1) >> 2
-        if pool.members[parent].held >= share.held:
+        if share_total(pool.members[parent]) >= share_total(share):
             break
         put(pool, at, pool.members[parent])
         at = parent
@@ -90,9 +89,9 @@ cdef void sink(Pool* pool, Share* share) noexcept:
         stop = min(child + 4, pool.len)
         best = child
         for child in range(child + 1, stop):
-            if pool.members[child].held > pool.members[best].held:
+            if share_total(pool.members[child]) > share_total(pool.members[best]):
                 best = child
-        if pool.members[best].held <= share.held:
+        if share_total(pool.members[best]) <= share_total(share):
             break
         put(pool, at, pool.members[best])
         at = best
@@ -121,7 +120,7 @@ cdef Share* pool_heaviest(Pool* pool) noexcept:
         while at > 0:
             at -= 1
             sink(pool, pool.members[at])
-    return pool.members[0] if pool.members[0].held else NULL
+    return pool.members[0] if share_total(pool.members[0]) else NULL
 
 
 cdef class ShareBook:
@@ -131,7 +130,7 @@ cdef class ShareBook:
     cdef dict members
 
     def __cinit__(self, size_t most, size_t soft) -> None:
-        self.pool = pool_new(most, soft, 0)
+        self.pool = pool_new(most, soft)
         self.members = {}
 
     def __dealloc__(self) -> None:

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
-from holdfast.broker.shares cimport Pool, pool_heaviest, pool_join, pool_leave, share_grow, share_shrink
+from holdfast.broker.shares cimport Pool, pool_heaviest, pool_join, pool_leave, share_set
 from holdfast.mqtt.wire cimport out_free, out_reserve
 
 cdef int QUOTA_EXCEEDED = 0x97
@@ -23,8 +23,7 @@ cdef class UnfinishedWire(Wire):
             pool_leave(&self.share)
         if not pool_join(pool, &self.share, self):
             raise MemoryError
-        pool.bytes += held
-        share_grow(&self.share, held)
+        share_set(&self.share, held)
         return 1
 
     cdef bint keep(self, const uint8_t* data, size_t size):
@@ -57,14 +56,8 @@ cdef class UnfinishedWire(Wire):
         self.count_pending()
 
     cdef void count_pending(self) noexcept:
-        cdef size_t held = self.share.held
-        if self.pending.len == held or self.share.pool == NULL:
-            return
-        self.share.pool.bytes += self.pending.len - held
-        if self.pending.len > held:
-            share_grow(&self.share, self.pending.len - held)
-        else:
-            share_shrink(&self.share, held - self.pending.len)
+        if self.pending.len != self.share.held and self.share.pool != NULL:
+            share_set(&self.share, self.pending.len)
 
     cdef void _wrong(self, int reason, str text):
         """Nothing more is read, and the peer is told so."""
