@@ -173,6 +173,22 @@ def test_clients_that_acknowledge_nothing_hold_no_more_than_all_may(readers: int
     assert what_comes(bench, "s") == [b"kept"]
 
 
+@given(sizes=st.lists(SIZES, min_size=10, max_size=40), connected=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_all_sessions_keep_their_bound_within_a_turn(sizes: list[int], connected: bool) -> None:
+    bench = Bench(BOOK)
+    publisher, board = bench.client("p"), bench.broker.core.board
+    for number in range(8):
+        if connected:
+            bench.client(f"h{number}").subscribe(f"+/h{number}", qos=1)
+        else:
+            away(bench, f"h{number}", f"+/h{number}")
+    for number, size in enumerate(sizes):
+        publisher.publish(f"effort/h{number % 8}", b"x" * size, qos=1)
+    bench.broker.turn(bench.now_ns, bench.now_ns)
+    assert board.sessions_bytes <= ALL + (QUEUE if connected else 0)
+
+
 def test_a_message_for_many_counts_once_and_their_entries_each() -> None:
     bench = Bench(BOOK)
     publisher, board = bench.client("p"), bench.broker.core.board
@@ -274,6 +290,20 @@ def test_half_connects_cost_others_nothing(sizes: list[int], cuts: list[int]) ->
     assert bench.broker.core.connecting_bytes == bench.broker.core.pending_bytes == 0
 
 
+def test_who_is_let_in_shares_nothing_with_who_is_not() -> None:
+    bench = Bench(book(limits=PIECES))
+    publisher = bench.client("p")
+    packet = encode(Publish(topic="t", payload=b"x" * 45_000, qos=1, packet_id=1), 5)
+    publisher.send_bytes(packet[:-1])
+    for _ in range(10):
+        open_(bench).send_bytes(HALF_CONNECT.ljust(30_000, b"x"))
+        bench.run()
+    publisher.send_bytes(packet[-1:])
+    bench.run()
+    (answer,) = publisher.take()
+    assert isinstance(answer, Puback)
+
+
 @given(
     sizes=st.lists(st.integers(1, 49_000), min_size=3, max_size=40),
     mine=st.integers(10, 100_000 // 41 - HEAD),
@@ -300,19 +330,6 @@ def test_whoever_keeps_most_of_the_unfinished_packets_is_sent_away(sizes: list[i
     bench.run()
     (answer,) = honest.take()
     assert isinstance(answer, Puback)
-
-
-def test_a_large_packet_leaves_no_large_room_behind() -> None:
-    """What is begun behind a large packet takes its own size, not that of the large one."""
-    bench = Bench(book(limits=PIECES))
-    clients = [bench.client(f"c{number}") for number in range(20)]
-    large = encode(Publish(topic="t", payload=b"x" * 40_000), 5)
-    for client in clients:
-        client.send_bytes(large[:30_000])
-        client.send_bytes(large[30_000:] + large[:10])
-        bench.run()
-    assert bench.broker.core.pending_bytes == 200
-    assert not any(client.connection.closing for client in clients)
 
 
 # Retained messages

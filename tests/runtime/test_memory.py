@@ -190,3 +190,18 @@ def test_half_connects_send_nobody_away(start_broker: StartBroker, tmp_path: Pat
     )
     assert memory(broker, "VmHWM") - before < 4 * full
     publisher.close()
+
+
+def test_a_large_packet_leaves_no_large_room_behind(start_broker: StartBroker) -> None:
+    """What is begun behind a large packet takes its own size, not that of the large one."""
+    broker = start_broker()
+    peers = [Peer(broker.port, f"c{number}") for number in range(60)]
+    before = memory(broker, "VmRSS")
+    packet = encode(Publish(topic="t", payload=b"x" * MIB, qos=1, packet_id=1), 5)
+    for peer in peers:
+        peer.socket.sendall(packet[:-1])
+        peer.socket.sendall(packet[-1:] + packet[:10])
+        assert isinstance(next(peer.packets), Puback)
+    assert memory(broker, "VmRSS") - before < 20 * MIB
+    for peer in peers:
+        peer.close()

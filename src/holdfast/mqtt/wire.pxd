@@ -39,12 +39,13 @@ cdef inline bint out_reserve(Out* out, size_t more) noexcept nogil:
 
 cdef inline void out_trim(Out* out) noexcept nogil:
     """Gives back most of what a large packet took, once little is left."""
+    cdef size_t cap = out.len * 2 if out.len > 2048 else 4096
     cdef uint8_t* less
-    if out.cap > 4096 and out.len < out.cap // 4:
-        less = <uint8_t*>realloc(out.data, out.cap // 4)
+    if cap < out.cap // 2:
+        less = <uint8_t*>realloc(out.data, cap)
         if less != NULL:
             out.data = less
-            out.cap //= 4
+            out.cap = cap
 
 
 cdef inline void out_free(Out* out) noexcept nogil:
