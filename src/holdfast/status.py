@@ -157,6 +157,22 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
     retained: int
 
 
+class MemoryPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that clients fill; what happens when it is full is in ARCHITECTURE.md."""
+
+    name: str
+    bytes: int
+    bytes_max: int
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What clients make a broker keep, and may (`memory_bytes_max`). The process itself is not in it."""
+
+    bytes: int = 0
+    bytes_max: int = 0
+    parts: list[MemoryPart] = []
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cpu_ns: int  # of this process since it started, user and system
     memory_bytes: int  # resident
@@ -215,6 +231,7 @@ class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     traffic: Traffic
     queues: Queues
     usage: Usage
+    memory: Memory = Memory()
     slices: Histogram  # how long a slice of work took; what comes meanwhile waits for it
     refusals: dict[str, int] = {}  # by the name of their MQTT reason
     links: list[LinkStatus] = []

@@ -63,6 +63,11 @@ REFUSED_IN_WORDS_MAX = 64
 SENT_AWAY = (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED)
 CONNECT_PACKET = 1
 SUBSCRIBE_PACKET = 8
+TOO_MUCH_UNREAD = "of what waits for all clients most is this one's, which does not read it"
+TOO_SLOW = "the client takes messages too slowly for their contracts"
+TOO_MUCH_OF_ALL = (
+    "of what all sessions may hold together this one held most, and its contracts let nothing go"
+)
 MQTT_NAME = b"\x00\x04MQTT"
 MQISDP_NAME = b"\x00\x06MQIsdp"
 
@@ -210,11 +215,12 @@ class Broker:
             core.acknowledge_repeated()
         if core.board.held:
             self._release_held(now_ns)
-        if core.board.overloaded:
+        if core.strained:
             self._relieve(now_ns)
+            self._cut_off(now_ns)
         if core.slowed:
             self._slow_down()
-        waits = core.jobs_waiting or core.control or core.aside or self.works.interrupted
+        waits = core.work_waiting or core.control or core.aside or self.works.interrupted
         return bool(waits or replaying or telling)
 
     def deliver(self, now_ns: int, wall_ns: int) -> bool:
@@ -278,8 +284,8 @@ class Broker:
         known = connection.session is not None
         return (PACKET if known else CONNECT) + len(connection.control[1]) // BYTES
 
-    def publish(self, packet: Publish, origin: int = 0) -> int:
-        """Publishes on behalf of the broker itself or of a client's will."""
+    def publish(self, packet: Publish, whose: Session | None = None) -> int:
+        """Publishes on behalf of the broker itself, or the will of a session."""
         props = bytes(properties_of(packet))
         expiry = packet.properties.message_expiry
         return self.core.publish(
@@ -290,7 +296,8 @@ class Broker:
             props=props,
             expiry_at=0 if expiry is None else 1,
             expiry_s=expiry or 0,
-            origin=origin,
+            origin=0 if whose is None else whose.serial,
+            account=0 if whose is None else whose.account,
         )
 
     def journal_fails(self) -> None:
@@ -488,10 +495,19 @@ class Broker:
     def _relieve(self, now_ns: int) -> None:
         """A session's bounds are reached and its contracts allow no more losses: it ends, loudly."""
         sessions, self.core.board.overloaded = self.core.board.overloaded, []
-        for session in sessions:
-            text = "the client takes messages too slowly for their contracts"
-            self.event("overloaded", {"client": session.client_id, "queued": session.queued})
+        for session, queued, shared in sessions:
+            text = TOO_MUCH_OF_ALL if shared else TOO_SLOW
+            self.event("overloaded", {"client": session.client_id, "queued": queued, "why": text})
             self.clients.end_now(session, now_ns, Reason.QUOTA_EXCEEDED, text)
+
+    def _cut_off(self, now_ns: int) -> None:
+        """Too much waits to be written to clients: those for whom most waits are not written to any more."""
+        outputs = self.core.board.outputs
+        choked, outputs.choked = outputs.choked, []
+        for connection in choked:
+            assert isinstance(connection, Connection)
+            connection.cut_off()
+            self.fail(connection, PeerError(Reason.QUOTA_EXCEEDED, TOO_MUCH_UNREAD), now_ns)
 
 
 def decode_connect(clients: Clients, connection: Connection, first_byte: int, body: bytes) -> Connect:

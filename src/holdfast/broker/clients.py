@@ -261,8 +261,6 @@ class Clients:
             self.broker.core.board,
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
-            buffer_messages_max=limits.buffer_messages_max,
-            buffer_bytes_max=limits.buffer_bytes_max,
         )
         session.state = SessionState()
         self.sessions[client_id] = self.by_serial[serial] = session
@@ -442,7 +440,7 @@ class Clients:
         session.state.will = None
         rights = self.broker.access.publishing(who_of(session), will.topic.encode())
         if allows(rights, will.qos, will.retain):
-            self.broker.publish(will_as_publish(will), origin=session.serial)
+            self.broker.publish(will_as_publish(will), session)
         else:
             whose = {"user": session.state.user, "client": session.client_id}
             text = "no rule lets its user publish a will any more"

@@ -6,6 +6,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from holdfast.broker.core cimport Draft
+from holdfast.broker.identifiers cimport is_new, receive
 from holdfast.broker.intake cimport Intake
 from holdfast.broker.message cimport Topic, topic_unpin
 from holdfast.broker.publish cimport Stamp, read_publish_properties
@@ -98,6 +99,7 @@ cdef class Connection(Intake):
 
     def admit(self, Session session not None) -> None:
         """The standby took over: the connection it kept now speaks for its session, as it asked to."""
+        self.join(self.core.pending)
         self.session = session
         self.version = 5
         self.warm = None
@@ -158,7 +160,7 @@ cdef class Connection(Intake):
             return
         if draft.qos:
             if draft.qos == 2 and self.session.received is not None and packet_id in self.session.received:
-                if not first & 8 and self.session.is_new(packet_id):
+                if not first & 8 and is_new(self.session, packet_id):
                     self.core.over(self.session, packet_id)
                 elif topic == NULL:
                     self._answer(0x50, packet_id, 0)
@@ -181,14 +183,14 @@ cdef class Connection(Intake):
         elif self.serves and self._hear(topic, &draft):
             reason = 0
             if draft.qos == 2:
-                self.session.receive(packet_id, False)
+                receive(self.session, packet_id, False)
             if ack >= 0:
                 self.settle(<uint32_t>ack, 0)
         else:
             reason = self.core.accept(topic, &draft, self, self.session.serial, ack)
             self.number_published = self.core.number
             if draft.qos == 2 and reason == 0:
-                self.session.receive(packet_id, (<Terms>topic.terms).durable and self.core.durable_log is not None)
+                receive(self.session, packet_id, (<Terms>topic.terms).durable and self.core.durable_log is not None)
         if reason:
             self.core.messages_refused += 1
             if ack >= 0 and not self._not_journaled(topic, reason, <uint32_t>ack):

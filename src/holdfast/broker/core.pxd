@@ -11,10 +11,11 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.link cimport Link
-from holdfast.broker.message cimport Ledger, Message, Topic
-from holdfast.broker.protection cimport Protection
+from holdfast.broker.message cimport Message, Topic
+from holdfast.broker.retained_messages cimport RetainedMessages
+from holdfast.broker.shares cimport Pool
 from holdfast.broker.subscriptions cimport Subscription, SubscriptionTree
-from holdfast.broker.topics cimport Ahead, TopicTable
+from holdfast.broker.topics cimport Ahead
 
 
 cdef struct Draft:
@@ -31,21 +32,17 @@ cdef struct Draft:
     uint16_t packet_id
     uint8_t qos
     bint retain
+    uint64_t account        # who pays if it is retained and has no source
 
 
-cdef class Core(Protection):
-    cdef readonly TopicTable topics
+cdef class Core(RetainedMessages):
     cdef readonly SubscriptionTree tree
     cdef readonly list known_again      # (topic, link, index): acknowledgements of what came again
     cdef public list heard              # words of clients that serve channels, for plain Python
     cdef public list slowed             # connections that were too fast, for plain Python to let go on later
-    cdef Ledger* ledger
     cdef readonly uint64_t number       # publications accepted so far
     cdef readonly uint64_t number_sliced    # how many those were when a slice was last dispatched
     cdef public object terms_for        # topic name -> Terms
-    cdef public object retained_names   # where names of topics with a retained message are kept
-    cdef public object retained_quota   # (name, publisher's session, bytes) -> whether it may be; None: any may
-    cdef public dict retained_log       # names whose retained message changed; None: nobody wants to know
     cdef public int64_t to_backup_ns, failover_ns   # the way to the backup, and x
     cdef public bint selective          # Proposition 1 holds: copy only what needs it
     cdef public uint64_t duplicates
@@ -53,10 +50,9 @@ cdef class Core(Protection):
     cdef readonly uint32_t receive_max, alias_max
     cdef readonly uint32_t packet_bytes_max, connect_bytes_max, control_bytes_max, pairs_max
     cdef readonly uint32_t levels_max, backlog_max, jobs_ahead_max
-    cdef readonly size_t retained_count, retained_bytes, retained_messages_max, retained_bytes_max
-    cdef size_t pending_bytes           # of unfinished packets, all connections together
-    cdef readonly size_t buffer_bytes_max
-    cdef public uint64_t packets_received, bytes_received, messages_received, messages_refused
+    cdef Pool* connecting               # of unfinished packets of connections whose clients were not let in yet
+    cdef Pool* pending                  # of those of all others
+    cdef public uint64_t packets_received, bytes_received, messages_received
     cdef Ahead ahead
     cdef bint full
     cdef uint8_t* _scratch
@@ -71,6 +67,8 @@ cdef class Core(Protection):
     cdef public list ended              # Ended: subscriptions that are gone, while older messages wait
 
     cdef bint sated(self) noexcept
+    cdef bint crowded(self) noexcept
+    cdef void relieve(self)
     cdef uint8_t* scratch(self, size_t size) except NULL
     cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept
     cdef bint refresh(self, Topic* topic) noexcept
@@ -82,7 +80,4 @@ cdef class Core(Protection):
     cdef void offered(self, Message* m) noexcept
     cdef void _look_again(self, Topic* topic) noexcept
     cdef bint dispatch_again(self, Message* m) noexcept
-    cdef bint retain(self, Topic* topic, Message* m) noexcept
-    cdef bint _within_quota(self, Topic* topic, Message* m) noexcept
-    cdef void _name_retained(self, Topic* topic, bint present) noexcept
     cdef void _add_route(self, Topic* topic, Subscription subscription, dict seen) except *

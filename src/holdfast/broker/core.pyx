@@ -15,14 +15,16 @@ from holdfast.broker.message cimport (
     NO_LOCAL, OFFERED, OWED, RECOVERED, RETAIN, SHARED, TRACKED, Ledger, Message, Route, Topic,
     ledger_free, message_drop, message_hold, message_new, message_payload, message_props, topic_clear_routes,
 )
-from holdfast.broker.protection cimport DISPATCH, Protection
+from holdfast.broker.protection cimport DISPATCH
 from holdfast.broker.publish cimport LEAVES_GAPS
+from holdfast.broker.retained_messages cimport RetainedMessages
 from holdfast.broker.session cimport AGAIN, Session
+from holdfast.broker.shares cimport Share, pool_abandon, pool_heaviest, pool_new
 from holdfast.broker.subscriptions cimport (
     Ended, SharedGroup, Subscription, SubscriptionTree, offer_specially, still_due,
 )
 from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
-from holdfast.broker.topics cimport TopicTable
+from holdfast.broker.topics cimport TopicTable, routes_bytes
 
 cdef int64_t SECOND_NS = 1_000_000_000
 cdef int64_t ALARM_COPY_NS = 10_000_000    # an alarm without a period that is not confirmed by then is copied
@@ -30,23 +32,26 @@ cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it shou
 cdef int64_t LOOKED_MAX = 4096  # units that a slice may spend on looking up routes again
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
 cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
+cdef uint32_t RELIEVED_AT_ONCE = 4096   # messages of sessions that hold too much, in one turn
 cdef uint8_t QUOTA_EXCEEDED = 0x97
 cdef int64_t ROUTES_UNITS = 4   # looking up the contract and the routes of a topic, if little is found
 cdef int64_t STEPS_IN_UNIT = 8  # of the tree of subscriptions; see work.py
 cdef uint64_t GAP_MAX = 1_000_000   # numbers that a publisher may leave out and be believed
 
 
-cdef class Core(Protection):
+cdef class Core(RetainedMessages):
     def __cinit__(self) -> None:
         self.ledger = <Ledger*>calloc(1, sizeof(Ledger))
-        if self.ledger == NULL:
+        self.connecting = pool_new(0, 0)
+        self.pending = pool_new(0, 0)
+        if self.ledger == NULL or self.connecting == NULL or self.pending == NULL:
             raise MemoryError
 
     def __init__(self, *, int policy, uint64_t seed, limits) -> None:
         self.board = Board()
         self.board.sent = &self.sent
         self.board.written = &self.written
-        self.topics = TopicTable(limits.topics_max, seed)
+        self.topics = TopicTable(limits.topics_max, limits.topics_bytes_max, seed)
         self.tree = SubscriptionTree()
         self.policy = <PolicyKind>policy
         self.control = deque()
@@ -62,9 +67,11 @@ cdef class Core(Protection):
         self.levels_max = limits.topic_levels_max
         self.backlog_max = 2 * limits.slice_jobs_max
         self.jobs_ahead_max = SLICES_AHEAD * limits.slice_jobs_max
-        self.buffer_bytes_max = limits.buffer_bytes_max
-        self.retained_messages_max = limits.retained_messages_max
-        self.retained_bytes_max = limits.retained_bytes_max
+        self.connecting.max = self.connecting.soft = limits.connecting_bytes_max
+        self.pending.max = self.pending.soft = limits.pending_bytes_max
+        self.board.outputs.bound(limits.output_bytes_max)
+        self.board.share_out(limits.buffer_bytes_max)
+        self.retain_up_to(limits.retained_messages_max, limits.retained_bytes_max)
         self.backup_bytes_max = limits.backup_bytes_max
         self.board.marks_wait_ns = limits.marks_lag_ns // 2
         self.selective = True
@@ -74,6 +81,8 @@ cdef class Core(Protection):
 
     def __dealloc__(self) -> None:
         free(self._scratch)
+        pool_abandon(self.connecting)
+        pool_abandon(self.pending)
         if self.ledger.messages == 0:
             ledger_free(self.ledger)
         else:
@@ -89,8 +98,29 @@ cdef class Core(Protection):
     def bytes_held(self) -> int:
         return self.ledger.bytes
 
+    @property
+    def connecting_bytes(self) -> int:
+        """What unfinished packets take of clients that were not let in yet."""
+        return self.connecting.bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        """What those of all others take."""
+        return self.pending.bytes
+
+    @property
+    def strained(self) -> bool:
+        """Whether a bound that all share was reached, and somebody is to pay."""
+        return len(self.board.overloaded) > 0 or len(self.board.outputs.choked) > 0
+
+    @property
+    def work_waiting(self) -> bool:
+        """Whether the next turn has something to do though nothing comes in."""
+        return self.jobs.len > 0 or self.crowded()
+
     def publish(self, bytes topic not None, bytes payload not None, *, uint8_t qos=0, bint retain=False,
-                bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0, uint64_t origin=0) -> int:
+                bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0, uint64_t origin=0,
+                uint64_t account=0) -> int:
         """A message of the broker's own, or a will. Returns a reason code."""
         cdef Topic* record = self.topic_at(<const uint8_t*>(<char*>topic), len(topic))
         cdef Draft draft
@@ -105,20 +135,8 @@ cdef class Core(Protection):
         draft.expiry_s = expiry_s
         draft.qos = qos
         draft.retain = retain
+        draft.account = account
         return self.accept(record, &draft, None, origin, -1)
-
-    def retained_message(self, bytes topic not None) -> tuple[object, ...] | None:
-        """A topic's retained message as (number, created, qos, expires, expiry_at, props, payload)."""
-        cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
-        cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
-        cdef Message* m
-        if record == NULL or record.retained == NULL:
-            return None
-        m = record.retained
-        return (m.minor, m.created_ns, m.qos,
-                m.expires_ns + self.board.wall_ns - self.board.now_ns if m.expires_ns else 0, m.expiry_at,
-                PyBytes_FromStringAndSize(<char*>message_props(m), m.props_size),
-                PyBytes_FromStringAndSize(<char*>message_payload(m), m.payload_size))
 
     def set_retained(self, bytes topic not None, tuple message) -> None:
         """What another broker retains; None: nothing any more."""
@@ -142,26 +160,9 @@ cdef class Core(Protection):
             m.flags = RETAIN | OFFERED | DISPATCHED
             m.expiry_at = expiry_at
             m.expires_ns = expires_wall_ns - self.board.wall_ns + self.board.now_ns if expires_wall_ns else 0
-        self.retain(record, m)
+        self.retain(record, m, 0)
         if m != NULL:
             message_drop(m)
-
-    def offer_retained(self, bytes topic not None, Subscription subscription not None, uint64_t until) -> bool:
-        """Sends a topic's retained message, if it has one published up to then, to a new subscription."""
-        cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
-        cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
-        cdef Message* m
-        if record == NULL or record.retained == NULL:
-            return False
-        m = record.retained
-        if m.minor > until:
-            return False
-        if m.expires_ns and self.board.now_ns >= m.expires_ns:
-            self.retain(record, NULL)
-            return False
-        subscription.session.offer(m, min(m.qos, subscription.qos), RETAIN | AGAIN,
-                                   NULL if subscription.ids is None else <PyObject*>subscription.ids)
-        return True
 
     def give(self, Subscription subscription not None, bytes topic not None, bytes payload not None, *,
              uint8_t qos=1, bint retain=False, bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0) -> bool:
@@ -205,6 +206,8 @@ cdef class Core(Protection):
         must be looked up again have a bound of their own."""
         cdef Job job
         cdef size_t done = 0
+        if self.crowded():
+            self.relieve()
         self.copy_when_due()
         self.tell_marks(0)
         self.looked = 0
@@ -219,7 +222,7 @@ cdef class Core(Protection):
                 done += 1
             message_drop(job.message)
         self.number_sliced = self.number
-        return self.jobs.len
+        return self.jobs.len + self.crowded()
 
     cdef bint sated(self) noexcept:
         """Whether enough waits to be delivered, and until half of it is. A broker that reads faster than it
@@ -228,7 +231,22 @@ cdef class Core(Protection):
             self.full = True
         elif self.jobs.len * 2 < self.jobs_ahead_max:
             self.full = False
-        return self.full
+        return self.full or self.crowded()
+
+    cdef bint crowded(self) noexcept:
+        """Whether sessions still hold more than they should: nothing is read before that is let go of."""
+        return self.board.pool.bytes > self.board.pool.soft
+
+    cdef void relieve(self):
+        """Lets go of a piece of it."""
+        cdef Share* heaviest
+        cdef uint32_t left = RELIEVED_AT_ONCE
+        while left and self.crowded():
+            heaviest = pool_heaviest(self.board.pool)
+            if heaviest == NULL:
+                return
+            (<Session>heaviest.owner).make_way()
+            left -= 1
 
     cdef uint8_t* scratch(self, size_t size) except NULL:
         """Room for bytes that live until the next packet."""
@@ -276,6 +294,7 @@ cdef class Core(Protection):
         cdef int64_t loss = terms.loss_tolerance
         self.work_left -= ROUTES_UNITS + (
             <int64_t>(self.tree.visited - visited) + len(found) + len(self.ended)) // STEPS_IN_UNIT
+        self.topics.bytes_held -= routes_bytes(topic)
         topic_clear_routes(topic)
         if len(found) + len(self.ended) > 1:
             topic.routes = <Route*>malloc((len(found) + len(self.ended)) * sizeof(Route))
@@ -328,6 +347,11 @@ cdef class Core(Protection):
             if loss < 0:
                 topic.replicate_ns = topic.dispatch_ns
         topic.stamp = self.topics.current_stamp(topic)
+        if topic.routes != &topic.nearest:
+            self.topics.bytes_held += routes_bytes(topic)
+            topic.pins += 1
+            self.topics.fit(0, 0)
+            topic.pins -= 1
 
     cdef void _add_route(self, Topic* topic, Subscription subscription, dict seen) except *:
         """One route for each client: overlapping subscriptions become one, at the highest QoS, with all their
@@ -367,6 +391,7 @@ cdef class Core(Protection):
         cdef Message* m
         cdef int64_t now_ns = self.board.now_ns
         cdef int64_t travelled_ns
+        cdef uint64_t account
         if terms.durable and self.journal_refuses and ack >= 0:
             return QUOTA_EXCEEDED   # also what came before: it may not be in the journal
         if draft.publisher and draft.publisher == topic.publisher and draft.sequence <= topic.sequence:
@@ -403,7 +428,8 @@ cdef class Core(Protection):
         topic.last_major = m.major
         if draft.retain:
             m.flags |= RETAIN
-            if not self.retain(topic, m if m.payload_size else NULL) and ack >= 0 and source.version == 5:
+            account = source.account if source is not None else draft.account
+            if not self.retain(topic, m if m.payload_size else NULL, account) and ack >= 0 and source.version == 5:
                 message_drop(m)
                 return QUOTA_EXCEEDED
         if self.board.backup is not None and not self.protect(m, travelled_ns, ack >= 0):
@@ -443,42 +469,6 @@ cdef class Core(Protection):
         cdef uint64_t gap = sequence - topic.sequence - 1
         if topic.era == self.era and not topic.publisher & LEAVES_GAPS and gap <= GAP_MAX:
             (<Terms>topic.terms).lose(gap, gap, self.board.wall_ns)
-
-    cdef bint retain(self, Topic* topic, Message* m) noexcept:
-        """Keeps `m` as the topic's retained message, or none when NULL. Returns 0 when a bound forbids it."""
-        cdef Message* before = topic.retained
-        if m != NULL and before == NULL and (self.retained_count >= self.retained_messages_max
-                                             or self.retained_bytes + m.size > self.retained_bytes_max) or (
-                self.retained_quota is not None and not self._within_quota(topic, m)):
-            self.messages_refused += 1
-            return 0
-        if before != NULL:
-            self.retained_count -= 1
-            self.retained_bytes -= before.size
-            topic.retained = NULL
-        if m != NULL:
-            message_hold(m)
-            topic.retained = m
-            self.retained_count += 1
-            self.retained_bytes += m.size
-        if (before == NULL) != (m == NULL):
-            self._name_retained(topic, m != NULL)
-        if self.retained_log is not None:
-            self.retained_log[PyBytes_FromStringAndSize(<char*>topic.text, topic.size)] = None
-        if before != NULL:
-            message_drop(before)
-        return 1
-
-    cdef bint _within_quota(self, Topic* topic, Message* m) noexcept:
-        name = PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
-        return self.retained_quota(name, m.origin, m.size) if m != NULL else self.retained_quota(name, 0, 0)
-
-    cdef void _name_retained(self, Topic* topic, bint present) noexcept:
-        name = PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
-        if present:
-            self.retained_names.add(name)
-        else:
-            self.retained_names.discard(name)
 
     cdef void dispatch(self, Message* m) noexcept:
         """Offers one message to every subscriber."""

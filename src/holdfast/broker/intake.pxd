@@ -14,23 +14,21 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.core cimport Core
-from holdfast.broker.link cimport Inbox, Wire
+from holdfast.broker.link cimport Inbox
 from holdfast.broker.message cimport Topic
 from holdfast.broker.meter cimport Meter
 from holdfast.broker.permit cimport Permit
 from holdfast.broker.session cimport Session
 from holdfast.broker.topics cimport Ahead
-from holdfast.mqtt.wire cimport Out
+from holdfast.broker.unfinished cimport UnfinishedWire
 
 
-cdef class Intake(Wire):
+cdef class Intake(UnfinishedWire):
     cdef readonly Core core
     cdef readonly Session session
     cdef public Permit permit   # which topics it may publish to; None: all that are not the broker's own
     cdef public uint32_t packet_bytes_max   # how large a packet it may send; little before it is let in
     cdef bint metered           # whether it has a meter
-    cdef Out pending            # bytes that could not be handled yet
-    cdef size_t pending_counted # how many of them the core has in its sum
     cdef readonly bint blocked  # nothing more is looked at until plain Python has answered, or a standby takes over
     cdef public object warm     # the CONNECT of a client that a standby keeps until it is needed
     cdef readonly tuple control # (first byte, body) that plain Python is to handle
@@ -53,8 +51,6 @@ cdef class Intake(Wire):
     cdef public int64_t watched
 
     cdef void _let_go(self) noexcept
-    cdef void _count_pending(self) noexcept
-    cdef bint _keep(self, const uint8_t* data, size_t size)
     cdef void _take(self, const uint8_t* data, size_t size)
     cdef const uint8_t* _look_ahead(self, const uint8_t* at, const uint8_t* end) noexcept
     cdef size_t _parse(self, const uint8_t* data, size_t size)
@@ -64,4 +60,3 @@ cdef class Intake(Wire):
     cdef void _pay(self, int64_t before)
     cdef bint _too_early(self, uint8_t first)
     cdef bint _charge(self, uint8_t first, size_t size)
-    cdef void _wrong(self, int reason, str text)

@@ -1,12 +1,13 @@
 from typing import Any
 
 from holdfast.broker.core import Core
-from holdfast.broker.link import Inbox, Wire
+from holdfast.broker.link import Inbox
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
 from holdfast.broker.session import Session
+from holdfast.broker.unfinished import UnfinishedWire
 
-class Intake(Wire):
+class Intake(UnfinishedWire):
     core: Core
     session: Session | None
     blocked: bool

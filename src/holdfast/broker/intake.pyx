@@ -3,15 +3,16 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memmove, memset
 
 from holdfast.broker.core cimport Core
-from holdfast.broker.link cimport OUT_HIGH, Inbox, Wire
+from holdfast.broker.link cimport OUT_HIGH, Inbox
 from holdfast.broker.message cimport topic_unpin
 from holdfast.broker.meter cimport Meter
 from holdfast.broker.session cimport Session
 from holdfast.broker.topics cimport AHEAD, Ahead
-from holdfast.mqtt.wire cimport VARINT_BAD, Out, out_free, out_reserve, read_u16, read_varint
+from holdfast.broker.unfinished cimport UnfinishedWire
+from holdfast.mqtt.wire cimport VARINT_BAD, Out, out_free, out_trim, read_u16, read_varint
 
 cdef enum:
     CONNECT = 1
@@ -28,7 +29,7 @@ cdef enum:
     QUOTA_EXCEEDED = 0x97
 
 
-cdef class Intake(Wire):
+cdef class Intake(UnfinishedWire):
     def __init__(self, Core core not None, Inbox inbox, int64_t now_ns) -> None:
         self.core = core
         self.board = core.board
@@ -36,15 +37,16 @@ cdef class Intake(Wire):
         self.opened_ns = now_ns
         self.heard_ns = now_ns
         self.packet_bytes_max = min(core.packet_bytes_max, core.connect_bytes_max)
+        if self.share.pool == NULL:
+            self.join(core.connecting)
+            self.join_outputs(self.board.outputs)
 
     def __dealloc__(self) -> None:
         self._let_go()
 
     cdef void _let_go(self) noexcept:
         cdef uint32_t i
-        out_free(&self.pending)
-        if self.core is not None:
-            self._count_pending()
+        self.forget_pending()
         if self.aliases_in != NULL:
             for i in range(self.aliases_in_len):
                 if self.aliases_in[i] != NULL:
@@ -62,6 +64,7 @@ cdef class Intake(Wire):
 
     def bind(self, Session session not None, int version) -> None:
         """CONNECT was accepted: this connection now speaks for that session."""
+        self.join(self.core.pending)
         self.session = session
         self.version = version
 
@@ -122,10 +125,10 @@ cdef class Intake(Wire):
     cpdef drained(self):
         if self.session is not None:
             self.session.want_pump()
-        Wire.drained(self)
+        UnfinishedWire.drained(self)
 
     cpdef flushed(self):
-        Wire.flushed(self)
+        UnfinishedWire.flushed(self)
         if self.session is not None and self.session.link is self and (
                 self.session.queued or self.session.resend != self.session.tail):
             self.session.want_pump()
@@ -148,7 +151,7 @@ cdef class Intake(Wire):
         if self.closing or self.fault is not None:
             return
         if self.blocked or self.pending.len:
-            if not self._keep(data, size) or self.blocked:
+            if not self.keep(data, size) or self.blocked:
                 return
             whole = self.pending    # a packet may end this connection, which lets go of what is pending
             memset(&self.pending, 0, sizeof(Out))
@@ -158,31 +161,17 @@ cdef class Intake(Wire):
                 out_free(&whole)
             elif used:
                 memmove(whole.data, whole.data + used, whole.len)
+                out_trim(&whole)
             self.pending = whole
         else:
             used = self._parse(data, size)
-            if used < size and not self.closing and not self._keep(data + used, size - used):
+            if used < size and not self.closing and not self.keep(data + used, size - used):
                 return
-        self._count_pending()
+        self.count_pending()
         if self.pending.len == 0:
             self.unfinished_ns = 0
         elif used or self.unfinished_ns == 0:
             self.unfinished_ns = self.board.now_ns
-
-    cdef bint _keep(self, const uint8_t* data, size_t size):
-        """Puts bytes aside until they can be handled; 0 when there is no room for them."""
-        if self.core.pending_bytes + size > self.core.buffer_bytes_max or not out_reserve(&self.pending, size):
-            self._wrong(QUOTA_EXCEEDED, "too many unfinished packets wait in the broker; send this one again later")
-            return 0
-        if size:
-            memcpy(self.pending.data + self.pending.len, data, size)
-        self.pending.len += size
-        self._count_pending()
-        return 1
-
-    cdef void _count_pending(self) noexcept:
-        self.core.pending_bytes += self.pending.len - self.pending_counted
-        self.pending_counted = self.pending.len
 
     cdef size_t _parse(self, const uint8_t* data, size_t size):
         """Handles every whole packet and returns how many bytes they took."""

@@ -19,7 +19,8 @@ cdef extern from *:
 
 cdef uint64_t MOVED = 1     # stands in a slot of the former table whose topic is in the new one
 cdef size_t MOVED_AT_ONCE = 16
-cdef size_t LOOKED_AT_ONCE = 4096
+cdef size_t LOOKED_FOR_IDLE = 64    # slots, for a topic that was not used lately
+cdef size_t LOOKED_MAX = 4096       # slots, for one that nothing points to
 cdef uint64_t POINTER = 0x0000FFFFFFFFFFFFULL
 cdef uint64_t K0 = 0x9E3779B97F4A7C15ULL
 cdef uint64_t K1 = 0xD1B54A32D192ED03ULL
@@ -34,8 +35,9 @@ cdef inline uint64_t slot_for(Topic* topic) noexcept nogil:
 
 
 cdef class TopicTable:
-    def __cinit__(self, size_t topics_max, uint64_t seed) -> None:
+    def __cinit__(self, size_t topics_max, size_t bytes_max, uint64_t seed) -> None:
         self.topics_max = topics_max
+        self.bytes_max = bytes_max
         self.seed = seed | 1
         self.everywhere = 1
         self.mask = 1023
@@ -140,7 +142,7 @@ cdef class TopicTable:
         cdef Topic* topic
         cdef size_t at
         cdef const uint8_t* slash
-        if self.count >= self.topics_max and not self._evict_one():
+        if not self.fit(1, sizeof(Topic) + size + SLOT_BYTES):
             return NULL
         if self.old != NULL:
             self._move(MOVED_AT_ONCE)
@@ -164,6 +166,7 @@ cdef class TopicTable:
             at = (at + 1) & self.mask
         self.slots[at] = slot_for(topic)
         self.count += 1
+        self.bytes_held += topic_bytes(topic)
         return topic
 
     cdef bint _grow(self) noexcept:
@@ -201,25 +204,43 @@ cdef class TopicTable:
             self.old = NULL
 
     cdef bint _evict_one(self) noexcept:
-        """Throws out one topic that nothing points to, the clock algorithm's choice; looks a bounded way."""
+        """Throws out one topic that nothing points to, the clock algorithm's choice; looks a bounded way. Where all
+        were used lately, one of those goes."""
         cdef size_t looked = 0
         cdef Topic* topic
+        cdef size_t lately = self.mask + 1
         if self.old != NULL:
-            self._move(LOOKED_AT_ONCE)
-        while looked < LOOKED_AT_ONCE:
+            self._move(LOOKED_MAX)
+        while looked < LOOKED_MAX and (looked < LOOKED_FOR_IDLE or lately > self.mask):
             looked += 1
             self.hand = (self.hand + 1) & self.mask
             topic = topic_in(self.slots[self.hand])
             if topic == NULL or topic.pins or topic.retained != NULL:
                 continue
-            if topic.used:
-                topic.used = 0
-                continue
-            self._remove_slot(self.hand)
-            self.count -= 1
-            topic_free(topic)
-            return 1
-        return 0
+            if not topic.used:
+                self._forget(self.hand)
+                return 1
+            topic.used = 0
+            if lately > self.mask:
+                lately = self.hand
+        if lately > self.mask:
+            return 0
+        self._forget(lately)
+        return 1
+
+    cdef bint fit(self, size_t count, size_t size) noexcept:
+        """Makes room for so many topics more, of that size together; 0 when too much is in use."""
+        while self.count + count > self.topics_max or self.bytes_held + size > self.bytes_max:
+            if not self._evict_one():
+                return 0
+        return 1
+
+    cdef void _forget(self, size_t at) noexcept:
+        cdef Topic* topic = topic_in(self.slots[at])
+        self._remove_slot(at)
+        self.count -= 1
+        self.bytes_held -= topic_bytes(topic) + routes_bytes(topic)
+        topic_free(topic)
 
     def forget_idle(self, int64_t before_ns, size_t slots_max) -> int:
         """Throws out topics without a message since then that nothing points to; looks at so many slots, and
@@ -233,9 +254,7 @@ cdef class TopicTable:
             if topic == NULL or topic.pins or topic.retained != NULL or topic.last_ns >= before_ns:
                 self.sweep = (self.sweep + 1) & self.mask
                 continue
-            self._remove_slot(self.sweep)
-            self.count -= 1
-            topic_free(topic)
+            self._forget(self.sweep)
             forgotten += 1
         return forgotten
 
