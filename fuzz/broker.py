@@ -4,6 +4,7 @@ Laws that are checked, whatever the program does:
 - nothing is raised, and the broker reports no mistake of its own
 - what every client receives is what a server may send (see peer.py)
 - no bound of the configuration is passed
+- nothing costs more than UNITS_PER_BYTE units of work (holdfast/broker/work.py) for each byte that was sent
 - when every session has ended, exactly the retained messages are held; when those are cleared, nothing
 """
 
@@ -30,6 +31,7 @@ SYSTEM_TOPICS_AFTER_NS = 50 * S
 SYSTEM_TOPICS_NEVER_NS = 1_000_000 * S  # they are many, and most programs are about something else
 STEPS_NS = (0, 1, MS, 50 * MS, S, 2 * S, 20 * S, 61 * S)
 TURNS_MAX = 2_000
+UNITS_PER_BYTE = 10  # a filter of four bytes is made, granted and dropped again
 
 CONTRACTS = (
     Contract(name="strict", topics=("a/#",), deadline_ns=20 * MS, loss_tolerance=0),
@@ -76,6 +78,8 @@ class World:
         )
         self.slots: list[Peer | None] = [None] * SLOTS
         self.peers: dict[Connection, Peer] = {}
+        self.bytes_fed = 0
+        self.units_read = 0
 
     def heard(self, event: str, details: dict[str, object]) -> None:
         if event == "mistake":
@@ -101,7 +105,12 @@ class World:
             self.slots[self.slots.index(peer)] = None
 
     def feed(self, peer: Peer, data: bytes) -> None:
-        peer.connection.feed(peer.cut_off(data), self.now_ns, self.now_ns + WALL_NS)
+        core, works = self.broker.core, self.broker.works
+        data = peer.cut_off(data)
+        before = core.work_left + works.spent  # what works spend is taken from what is left too
+        peer.connection.feed(data, self.now_ns, self.now_ns + WALL_NS)
+        self.units_read += before - core.work_left - works.spent
+        self.bytes_fed += len(data)
 
     # The driver
 
@@ -143,6 +152,8 @@ class World:
     def check_bounds(self) -> None:
         broker, core, limits = self.broker, self.broker.core, self.book.limits
         assert not self.mistakes, self.mistakes[0]
+        units = self.units_read + broker.works.spent
+        assert units <= UNITS_PER_BYTE * self.bytes_fed, f"{units} units for {self.bytes_fed} bytes"
         assert len(broker.connections) <= limits.connections_max
         assert len(broker.clients.sessions) <= limits.sessions_max
         assert core.retained_count <= limits.retained_messages_max

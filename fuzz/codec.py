@@ -3,6 +3,7 @@
 Laws that are checked:
 - decode gives a packet or raises PeerError with a reason of failure and some words; nothing else
 - a packet that was decoded can be encoded, and decodes again to the same packet, in the same bytes every time
+- SUBSCRIBE and UNSUBSCRIBE read in pieces are what they are at once, or are refused with the same words
 - split never points outside its buffer, and refuses only what can never become a packet
 - matching agrees with a matcher of three lines, and two filters that match one topic overlap
 
@@ -12,13 +13,17 @@ The bytes lie in memory that ends where they end: the address sanitizer sees a r
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from typing import Any
 
 from holdfast.errors import PeerError
-from holdfast.mqtt.codec import decode, encode, split
+from holdfast.mqtt.codec import begin_filters, decode, encode, next_filters, split
+from holdfast.mqtt.packets import Packet, Subscribe, Unsubscribe
 from holdfast.mqtt.topics import levels, matches, overlap, split_shared, validate_filter, validate_topic
 
 SEPARATOR = b"\n"
 TEXTS_MAX = 5
+WITH_FILTERS: dict[int, Callable[..., Packet]] = {8: Subscribe, 10: Unsubscribe}
 FRONT = bytes(32)  # ctypes keeps less than this inside the object, where an overrun is not seen
 
 
@@ -45,7 +50,12 @@ def one_packet(first_byte: int, body: bytes, version: int) -> None:
         packet = decode(first_byte, exact(body), version)
     except PeerError as refusal:
         check_refusal(refusal)
+        if first_byte >> 4 in WITH_FILTERS:
+            check_refused_in_pieces(first_byte, body, version, refusal)
         return
+    if first_byte >> 4 in WITH_FILTERS:
+        again = read_in_pieces(first_byte, body, version)
+        assert again == packet, f"read in pieces as {again}, at once as {packet}"
     encoded = encode(packet, version)
     frame = split(encoded)
     assert frame is not None, "an encoded packet is not whole"
@@ -54,6 +64,28 @@ def one_packet(first_byte: int, body: bytes, version: int) -> None:
     again = decode(first, exact(encoded[start:end]), version)
     assert again == packet, f"decoded again to {again}, from {packet}"
     assert encode(again, version) == encoded, "encoded differently the second time"
+
+
+def read_in_pieces(first_byte: int, body: bytes, version: int) -> Packet:
+    """A SUBSCRIBE or UNSUBSCRIBE, two filters at a time."""
+    packet_id, properties, at = begin_filters(first_byte, body, version, len(body), len(body))
+    filters: list[Any] = []
+    while at < len(body):
+        more, at = next_filters(first_byte, body, version, at, 2)
+        assert 0 < len(more) <= 2
+        filters += more
+    return WITH_FILTERS[first_byte >> 4](packet_id, filters, properties)
+
+
+def check_refused_in_pieces(first_byte: int, body: bytes, version: int, refusal: PeerError) -> None:
+    """Nothing is made of a packet before all of it is checked."""
+    again: PeerError | None = None
+    try:
+        begin_filters(first_byte, body, version, len(body), len(body))
+    except PeerError as error:
+        again = error
+    assert again is not None, f"refused at once ({refusal.text}), and not in pieces"
+    assert (again.reason, again.text) == (refusal.reason, refusal.text)
 
 
 def check_refusal(refusal: PeerError) -> None:

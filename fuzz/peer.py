@@ -26,6 +26,7 @@ from holdfast.mqtt.packets import (
     Suback,
     Unsuback,
 )
+from holdfast.mqtt.reasons import Reason
 from holdfast.mqtt.topics import validate_topic
 
 FROM_SERVER = (
@@ -126,7 +127,8 @@ class Peer:
         size_max = self.connection.packet_max
         if self.honest and self.wanted is not None and self.wanted.max_packet_size is not None:
             size_max = self.wanted.max_packet_size
-        assert size <= size_max, f"{size} bytes; the client takes up to {size_max}"
+        unread = isinstance(packet, Connack) and packet.reason == Reason.PACKET_TOO_LARGE
+        assert size <= size_max or unread, f"{size} bytes; the client takes up to {size_max}"
         if isinstance(packet, Connack):
             assert not self._connacked, "a second CONNACK"
             self._connacked = True

@@ -8,15 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config import FILE_BYTES_MAX, Limits, load, loads
+from holdfast.config import FILE_BYTES_MAX, PARTS, PARTS_OF_MEMORY, Limits, load, loads
 from holdfast.errors import ConfigError
 
 # Every field of [limits]: a value that does, and one that does not.
 FIELDS = {
     "connections_max": ("5", "0"),
     "packet_bytes_max": ("1024", "268_435_461"),
+    "connect_bytes_max": ("1024", "15"),
+    "control_bytes_max": ("1024", "15"),
+    "packet_filters_max": ("8", "0"),
+    "user_properties_max": ("8", "0"),
+    "match_steps_per_session_max": ("8", "0"),
+    "match_steps_max": ("20_000", "0"),
     "connect_timeout": ('"1s"', '"0s"'),
     "packet_timeout": ('"1min"', "30"),
+    "memory_bytes_max": ("20_000_000", "0"),
+    "connecting_bytes_max": ("20_000_000", "0"),
+    "pending_bytes_max": ("20_000_000", "true"),
+    "output_bytes_max": ("70_000_000", "1.0"),
     "receive_max": ("65535", "65536"),
     "topic_alias_max": ("0", "-1"),
     "sessions_max": ("200_001", '"many"'),
@@ -26,6 +36,7 @@ FIELDS = {
     "subscriptions_max": ("20000", "{}"),
     "topic_levels_max": ("8", "true"),
     "topics_max": ("10", "inf"),
+    "topics_bytes_max": ("1", "0"),
     "retained_messages_max": ("10", "[10]"),
     "retained_bytes_max": ("20_000_000", "{}"),
     "queue_messages_max": ("10", "2024-01-01"),
@@ -96,6 +107,10 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
         ("queue_bytes_max = 1000", "packet_bytes_max"),
         ("retained_bytes_max = 1000", "packet_bytes_max"),
         ("buffer_bytes_max = 1000", "queue_bytes_max"),
+        ("pending_bytes_max = 1000", "packet_bytes_max"),
+        ("output_bytes_max = 1000", "output_bytes_max"),
+        ("backup_bytes_max = 1000", "packet_bytes_max"),
+        ("memory_bytes_max = 100_000_000\nbuffer_bytes_max = 90_000_000", "memory_bytes_max"),
         ("buffer_messages_max = 1000", "queue_messages_max"),
         ("sessions_max = 1000", "connections_max"),
     ],
@@ -104,6 +119,30 @@ def test_limits_that_contradict_each_other(document: str, path: str) -> None:
     with pytest.raises(ConfigError) as error:
         loads(document, Limits)
     assert path in paths(error)
+
+
+@given(memory=st.integers(PARTS * 16, 2**45))
+def test_the_parts_follow_from_the_memory_of_all(memory: int) -> None:
+    limits = Limits(memory_bytes_max=memory)
+    parts = [getattr(limits, name) for name in PARTS_OF_MEMORY]
+    assert memory - len(parts) < sum(parts) <= memory == limits.memory_bytes_max
+    assert limits.packet_bytes_max <= min(limits.queue_bytes_max, 16_777_216)
+    assert limits == msgspec.structs.replace(limits)
+
+
+def test_the_memory_of_all_follows_from_parts_that_are_given() -> None:
+    usual = Limits()
+    assert usual.memory_bytes_max == 1536 * 2**20
+    larger = Limits(buffer_bytes_max=2**32)
+    assert larger.memory_bytes_max == usual.memory_bytes_max + 2**32 - usual.buffer_bytes_max
+    assert larger.retained_bytes_max == usual.retained_bytes_max
+    assert Limits(buffer_bytes_max=2**25).memory_bytes_max == usual.memory_bytes_max
+
+
+def test_a_part_of_nothing_is_refused_in_code_too() -> None:
+    with pytest.raises(ConfigError) as error:
+        Limits(memory_bytes_max=0, retained_bytes_max=0)
+    assert {"memory_bytes_max", "retained_bytes_max"} <= set(paths(error))
 
 
 def test_limits_made_in_code_are_checked_too() -> None:

@@ -366,11 +366,39 @@ def _count(example: int, low: int = 1, high: int = INT_MAX) -> Reader:
     return whole(low, high, example)
 
 
+PARTS = 96
+PARTS_OF_MEMORY = {  # what each bound in bytes is unless it is said; those that hold something come to PARTS
+    "buffer_bytes_max": 16,
+    "retained_bytes_max": 24,
+    "topics_bytes_max": 24,
+    "pending_bytes_max": 12,
+    "connecting_bytes_max": 4,
+    "output_bytes_max": 12,
+    "backup_bytes_max": 4,
+}
+FROM_MEMORY = -1  # a bound that is a part of memory_bytes_max
+MEMORY_BYTES = 1_610_612_736
+PACKET_BYTES = 16_777_216
+assert sum(PARTS_OF_MEMORY.values()) == PARTS
+
+
 class Limits(Checked, frozen=True, kw_only=True):
-    """Every bound of a broker. A client that reaches one is told so; no other client is affected."""
+    """Every bound of a broker. A client that reaches one is told so; no other client is affected.
+
+    `memory_bytes_max` is what clients may make a broker keep, all together. The bounds of its parts follow
+    from it unless they are given; where they are given and it is not, it is as large as they are together.
+    """
 
     connections_max: Annotated[int, _count(100_000)] = 100_000
-    packet_bytes_max: Annotated[int, _count(16_777_216, 16, 268_435_460)] = 16_777_216
+    memory_bytes_max: Annotated[int, _count(MEMORY_BYTES)] = FROM_MEMORY
+    packet_bytes_max: Annotated[int, _count(PACKET_BYTES, 16, 268_435_460)] = FROM_MEMORY
+    connect_bytes_max: Annotated[int, _count(131_072, 16, 268_435_460)] = 131_072
+    control_bytes_max: Annotated[int, _count(1_048_576, 16, 268_435_460)] = 1_048_576
+    packet_filters_max: Annotated[int, _count(10_000, 1, 10_000_000)] = 10_000
+    user_properties_max: Annotated[int, _count(256, 1, 1_000_000)] = 256
+    connecting_bytes_max: Annotated[int, _count(67_108_864)] = FROM_MEMORY
+    pending_bytes_max: Annotated[int, _count(201_326_592)] = FROM_MEMORY
+    output_bytes_max: Annotated[int, _count(201_326_592)] = FROM_MEMORY
     connect_timeout_ns: Annotated[int, duration(1, "10s")] = named("connect_timeout", 10 * S)
     packet_timeout_ns: Annotated[int, duration(1, "30s")] = named("packet_timeout", 30 * S)
     receive_max: Annotated[int, _count(1024, 1, 65_535)] = 1024
@@ -383,29 +411,61 @@ class Limits(Checked, frozen=True, kw_only=True):
     subscriptions_per_session_max: Annotated[int, _count(10_000)] = 10_000
     subscriptions_max: Annotated[int, _count(2_000_000)] = 2_000_000
     topic_levels_max: Annotated[int, _count(128, 1, 65_536)] = 128
+    match_steps_per_session_max: Annotated[int, _count(512)] = 512
+    match_steps_max: Annotated[int, _count(16_384, 1, 1_000_000)] = 16_384
     topics_max: Annotated[int, _count(1_000_000)] = 1_000_000
+    topics_bytes_max: Annotated[int, _count(402_653_184)] = FROM_MEMORY
     retained_messages_max: Annotated[int, _count(1_000_000)] = 1_000_000
-    retained_bytes_max: Annotated[int, _count(268_435_456)] = 268_435_456
+    retained_bytes_max: Annotated[int, _count(402_653_184)] = FROM_MEMORY
     queue_messages_max: Annotated[int, _count(10_000)] = 10_000
-    queue_bytes_max: Annotated[int, _count(16_777_216)] = 16_777_216
+    queue_bytes_max: Annotated[int, _count(16_777_216)] = FROM_MEMORY
     buffer_messages_max: Annotated[int, _count(1_000_000)] = 1_000_000
-    buffer_bytes_max: Annotated[int, _count(268_435_456)] = 268_435_456
+    buffer_bytes_max: Annotated[int, _count(268_435_456)] = FROM_MEMORY
     copies_per_topic_max: Annotated[int, _count(10_000)] = 10_000
-    backup_bytes_max: Annotated[int, _count(67_108_864)] = 67_108_864
+    backup_bytes_max: Annotated[int, _count(67_108_864)] = FROM_MEMORY
     state_log_max: Annotated[int, _count(10_000)] = 10_000
     journal_wait_max_ns: Annotated[int, duration(1, "3s")] = named("journal_wait_max", 3 * S)
     slow_max_ns: Annotated[int, duration(0, "50ms")] = named("slow_max", 50 * MS)
     marks_lag_ns: Annotated[int, duration(0, "20ms")] = named("marks_lag", 20 * MS)
     slice_jobs_max: Annotated[int, _count(1000)] = 1000
 
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in PARTS_OF_MEMORY if getattr(self, name) != FROM_MEMORY}
+        memory = self.memory_bytes_max if self.memory_bytes_max != FROM_MEMORY else MEMORY_BYTES
+        follows = {name: memory * parts // PARTS for name, parts in PARTS_OF_MEMORY.items()}
+        follows["packet_bytes_max"] = max(16, min(PACKET_BYTES, memory // PARTS))
+        follows["pending_bytes_max"] = max(follows["pending_bytes_max"], self.packet_bytes_max)
+        follows["output_bytes_max"] = max(follows["output_bytes_max"], 4 * self.packet_bytes_max)
+        follows["queue_bytes_max"] = memory // PARTS
+        follows["memory_bytes_max"] = max(memory, sum((follows | given)[name] for name in PARTS_OF_MEMORY))
+        for name, value in follows.items():
+            if getattr(self, name) == FROM_MEMORY:
+                msgspec.structs.force_setattr(self, name, value)
+        super().__post_init__()
+
     def relations(self) -> Iterator[Problem]:
+        parts = sum(getattr(self, name) for name in PARTS_OF_MEMORY)
+        if parts > self.memory_bytes_max:
+            yield Problem(
+                "memory_bytes_max",
+                f"{self.memory_bytes_max} is less than its parts together, {parts}: raise it, or lower "
+                + ", ".join(PARTS_OF_MEMORY),
+            )
+        if 4 * self.packet_bytes_max > self.output_bytes_max:
+            yield Problem(
+                "output_bytes_max",
+                f"{self.output_bytes_max} is less than four packets of packet_bytes_max = "
+                f"{self.packet_bytes_max}, which may wait for a client that reads: raise it, or lower that",
+            )
         for low, high, why in (
             ("packet_bytes_max", "queue_bytes_max", "the largest packet must fit into a subscriber's queue"),
             ("packet_bytes_max", "retained_bytes_max", "the largest packet must fit when it is retained"),
             ("queue_bytes_max", "buffer_bytes_max", "one session's queue is part of the buffer of all"),
             ("queue_messages_max", "buffer_messages_max", "one session's queue is part of the buffer of all"),
             ("subscriptions_per_session_max", "subscriptions_max", "one session's are part of all"),
+            ("match_steps_per_session_max", "match_steps_max", "one session's are part of all"),
             ("packet_bytes_max", "backup_bytes_max", "the largest packet must fit on the way to the backup"),
+            ("packet_bytes_max", "pending_bytes_max", "the largest packet must fit while it arrives"),
             ("connections_max", "sessions_max", "every connection has a session"),
         ):
             small, large = getattr(self, low), getattr(self, high)

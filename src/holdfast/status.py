@@ -31,6 +31,7 @@ BOUNDS_NS: tuple[int, ...] = tuple(
 CONTRACTS_MAX = 1000  # that are listed; the file may have more
 FAILOVERS_MAX = 32
 CHANGES_MAX = 64
+BANNED_LISTED_MAX = 32
 RECENT_NS = 60 * S  # what is no longer ago makes a contract red
 
 
@@ -156,6 +157,22 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
     retained: int
 
 
+class MemoryPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that clients fill; what happens when it is full is in ARCHITECTURE.md."""
+
+    name: str
+    bytes: int
+    bytes_max: int
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What clients make a broker keep, and may (`memory_bytes_max`). The process itself is not in it."""
+
+    bytes: int = 0
+    bytes_max: int = 0
+    parts: list[MemoryPart] = []
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cpu_ns: int  # of this process since it started, user and system
     memory_bytes: int  # resident
@@ -166,6 +183,27 @@ class JournalStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # keeping, failed, or healing: it takes records again, and is not whole yet
     bytes: int
     waiting_bytes: int
+
+
+class Ban(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is not let in for a while; what is not part of a ban is empty."""
+
+    why: str  # flaps, guesses
+    user: str = ""
+    address: str = ""
+    client_id: str = ""
+    until_at_ns: int
+
+
+class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a broker with a security file."""
+
+    users: int  # that have something here, or came lately
+    addresses: int
+    reached: dict[str, int] = {}  # refusals, by whose quota it is and of what: user.sessions
+    bans: dict[str, int] = {}  # so far, by why
+    banned: int = 0  # now
+    banned_latest: list[Ban] = []  # BANNED_LISTED_MAX of them, the latest first
 
 
 class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="broker"):
@@ -193,6 +231,7 @@ class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     traffic: Traffic
     queues: Queues
     usage: Usage
+    memory: Memory = Memory()
     slices: Histogram  # how long a slice of work took; what comes meanwhile waits for it
     refusals: dict[str, int] = {}  # by the name of their MQTT reason
     links: list[LinkStatus] = []
@@ -205,6 +244,7 @@ class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     failovers: list[Failover] = []  # the last FAILOVERS_MAX, oldest first
     changes: list[RoleChange] = []  # of role, the last CHANGES_MAX, oldest first
     journal: JournalStatus | None = None
+    quotas: QuotaStatus | None = None
     bounds_ns: tuple[int, ...] = BOUNDS_NS
     contracts_left_out: int = 0
     contracts: list[ContractStatus] = []  # in the order of the file, the default last

@@ -104,12 +104,7 @@ def test_a_retained_message_published_after_the_subscription_comes_once() -> Non
 
 
 def test_unfinished_packets_have_a_bound_together() -> None:
-    limits = Limits(
-        packet_bytes_max=100_000,
-        queue_bytes_max=100_000,
-        retained_bytes_max=100_000,
-        buffer_bytes_max=150_000,
-    )
+    limits = Limits(packet_bytes_max=100_000, pending_bytes_max=150_000)
     bench = Bench(book(limits=limits))
     first, second, third = (bench.client(name) for name in "abc")
     half = encode(Publish(topic="t", payload=b"x" * 90_000), 5)[:80_000]

@@ -15,7 +15,7 @@ from holdfast.runtime import log
 
 ROOT = Path(__file__).parents[2]
 TELLERS = ("event", "_event", "tell", "_tell", "log_event", "_failed")
-PACKAGES = ("broker", "replication", "runtime", "pipeline")
+PACKAGES = ("broker", "replication", "runtime", "security", "pipeline")
 
 
 def told() -> set[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.rules import Who
 from holdfast.config import loads
 from holdfast.security.config import Security
 from holdfast.security.hook import Attempt
@@ -35,8 +36,8 @@ def test_the_files_on_the_page_can_be_read(tmp_path: Path) -> None:
     assert security.limits.connections_max == 10
     (tmp_path / "rules.toml").write_text(example("toml", "[[rule]]"))
     rules = load_rules(tmp_path / "rules.toml")
-    assert rules.may_publish("press-1", "c", b"plant/press-1/x")
-    assert not rules.may_publish("press-1", "c", b"plant/press-2/x")
+    assert rules.publishing(Who("press-1", "c"), b"plant/press-1/x")
+    assert not rules.publishing(Who("press-1", "c"), b"plant/press-2/x")
 
 
 def test_the_hook_on_the_page_works() -> None:

@@ -22,11 +22,11 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
-def security_file(directory: Path, authority: Authority, issued: Issued) -> str:
+def security_file(directory: Path, authority: Authority, issued: Issued, revoked: str = "") -> str:
     path = directory / f"{issued.key.stem}.toml"
     path.write_text(
         f'[tls]\ncertificate = "{issued.certificate}"\nkey = "{issued.key}"\n'
-        f'authority = "{authority.certificate}"\n[peers]\ntls = true\n'
+        f'authority = "{authority.certificate}"\nrevoked = "{revoked}"\n[peers]\ntls = true\n'
     )
     return str(path)
 
@@ -108,5 +108,30 @@ def test_a_member_with_another_name_in_its_certificate_is_alone(
             group.start(name)
         member = group.members[who]
         group.await_state(lambda: any("press7" in line for line in member.said(said)), "a refusal")
+        view = group.view()
+        assert view is None or len(view.places) == 1
+
+
+@pytest.mark.parametrize("whose", ["a", "b"])
+def test_a_member_with_a_revoked_certificate_is_alone(
+    tmp_path: Path, authority: Authority, whose: str
+) -> None:
+    """Whether it dials, or is dialed: the other one has a list on which it stands."""
+    issued = {name: authority.issue(name, alternatives=f"DNS:{name}") for name in ("a", "b")}
+    lists = {name: authority.revoke(issued[whose]) for name in issued if name != whose}
+    files = {
+        name: security_file(tmp_path, authority, issued[name], str(lists.get(name, ""))) for name in issued
+    }
+    made = Settings(heartbeat=CALM.heartbeat, silence=CALM.silence, join_wait="300ms", security=files)
+    with running_group(2, FRAME, made, started=False) as group:
+        for name in group.members:
+            group.start(name)
+        (other,) = [member for name, member in group.members.items() if name != whose]
+        group.await_state(
+            lambda: any(
+                "revoked" in line for line in [*other.said("refused"), *other.said("peer not trusted")]
+            ),
+            "a refusal",
+        )
         view = group.view()
         assert view is None or len(view.places) == 1

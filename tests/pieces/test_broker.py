@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.broker.bench import MS, Bench, Client, book
 from tests.pieces.sizes import any_size, sizes_around
 
-from holdfast.broker.broker import CONTROL_PER_TURN, REPLAYED_PER_TURN, TOPICS_SWEPT_AT_ONCE
+from holdfast.broker.broker import TOPICS_SWEPT_AT_ONCE
 from holdfast.broker.channels import (
     TOLD_AT_ONCE,
     TOLD_BYTES_MAX,
@@ -23,9 +23,11 @@ from holdfast.broker.channels import (
     Want,
     key_of,
 )
-from holdfast.broker.subscribing import QUEUED_DURING_REPLAY_MAX, RETAINED_AT_ONCE
+from holdfast.broker.replaying import AT_ONCE, OFFER, QUEUED_DURING_REPLAY_MAX
+from holdfast.broker.subscribing import REPLAYED_AT_ONCE
 from holdfast.broker.timers import FIRED_MAX, Timers
 from holdfast.broker.watchlist import STEP_NS, Watchlist
+from holdfast.broker.work import CONNECT, CONTROL_PER_TURN, REPLAYED_PER_TURN
 from holdfast.config import Limits
 from holdfast.mqtt.packets import (
     Connack,
@@ -77,7 +79,10 @@ def test_everybody_who_is_watched_is_looked_at_once(size: int, most: int, steps:
     assert set(map(id, looked)) == set(map(id, items))
 
 
-@pytest.mark.parametrize("size", sizes_around(CONTROL_PER_TURN))
+NAME = 1 + OFFER  # units of one retained message
+
+
+@pytest.mark.parametrize("size", sizes_around(CONTROL_PER_TURN // CONNECT))
 def test_every_client_that_asks_at_once_is_answered(size: int) -> None:
     bench = Bench()
     clients = []
@@ -108,7 +113,12 @@ def all_messages(bench: Bench, client: Client, count: int) -> list[Publish]:
     return got
 
 
-@pytest.mark.parametrize("size", sizes_around(RETAINED_AT_ONCE, QUEUED_DURING_REPLAY_MAX, REPLAYED_PER_TURN))
+@pytest.mark.parametrize(
+    "size",
+    sizes_around(
+        AT_ONCE // NAME, REPLAYED_AT_ONCE // NAME, QUEUED_DURING_REPLAY_MAX, REPLAYED_PER_TURN // NAME
+    ),
+)
 @pytest.mark.parametrize("qos", [0, 1])
 def test_every_retained_message_comes_to_a_new_subscription_once(size: int, qos: int) -> None:
     bench = Bench()

@@ -63,7 +63,8 @@ def is_found(mutant: Mutant) -> bool:
         changed.write_text(changed.read_text().replace(mutant.was, mutant.becomes))
         if changed.suffix in COMPILED:
             compile_in(folder)
-        done = run_in(ROOT, "-m", "pytest", "-x", mutant.test, PYTHONPATH=str(folder / "src"))
+        found = os.pathsep.join([str(folder / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = run_in(ROOT, "-m", "pytest", "-x", mutant.test, PYTHONPATH=found)
     if done.returncode not in (0, FAILED):
         raise SystemExit(f"{mutant.test} did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.returncode == FAILED

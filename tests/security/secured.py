@@ -12,10 +12,14 @@ from support.certificates import Authority, Issued
 LISTENING = re.compile(r"listening on (\w+)://127\.0\.0\.1:(\d+)\n")
 
 
-def tls_table(broker: Issued, authority: Authority | None = None, clients: str = "no") -> str:
+def tls_table(
+    broker: Issued, authority: Authority | None = None, clients: str = "no", revoked: Path | None = None
+) -> str:
     lines = ["[tls]", f'certificate = "{broker.certificate}"', f'key = "{broker.key}"']
     if authority is not None:
         lines += [f'authority = "{authority.certificate}"', f'clients = "{clients}"']
+    if revoked is not None:
+        lines.append(f'revoked = "{revoked}"')
     return "\n".join(lines) + "\n"
 
 

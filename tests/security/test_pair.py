@@ -65,6 +65,15 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GroupProcesses]:
         yield group
 
 
+def test_a_pair_without_a_secret_says_so(pair: GroupProcesses, tmp_path: Path) -> None:
+    with GroupProcesses(tmp_path, FRAME) as open_pair:
+        open_pair.await_protected()
+        for name in open_pair.names:
+            assert "peers not protected" in open_pair.log(name)
+    for name in pair.names:
+        assert "peers not protected" not in pair.log(name)
+
+
 def enter(pair: GroupProcesses, name: str, client_id: str, password: str = PASSWORD) -> Peer:
     peer = pair.client()
     properties = [(SESSION_EXPIRY, 600)]

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.security.guarded import rules_of
 
-from holdfast.broker.rules import covers, fill
+from holdfast.broker.rules import NEVER, Who, allows, covers, fill, fill_widely, names, overlap
 from holdfast.errors import ConfigError
 from holdfast.mqtt.topics import matches
 from holdfast.security.rules import load_rules
@@ -67,10 +67,10 @@ def test_a_name_never_widens_a_pattern(name: str, other: str, topic: list[str]) 
 def test_a_name_that_means_something_in_a_filter_makes_its_pattern_worthless(name: str) -> None:
     rules = rules_of('[[rule]]\neveryone = true\npublish = ["%u/x", "in/%c"]\nsubscribe = ["%u/#", "out/%c"]')
     for user, client in ((name, "c"), ("u", name)):
-        assert rules.may_publish(user, client, b"u/x") == (user == "u")
-        assert rules.may_publish(user, client, b"in/c") == (client == "c")
+        assert bool(rules.publishing(Who(user, client), b"u/x")) == (user == "u")
+        assert bool(rules.publishing(Who(user, client), b"in/c")) == (client == "c")
         for wanted in (b"#", b"+/#", b"a/b/#", b"$SYS/#", b"out/+", b"out/a/b", b"out/#"):
-            assert not rules.may_subscribe(user, client, wanted)
+            assert rules.subscribing(Who(user, client), wanted) == NEVER
 
 
 def test_variables_are_filled_in_once() -> None:
@@ -97,19 +97,19 @@ def test_rules_are_for_users_groups_or_everyone() -> None:
         """
     )
     given = {
-        user: [t for t in ("c", "plant", "all", "no") if rules.may_publish(user, "i", t.encode())]
+        user: [t for t in ("c", "plant", "all", "no") if rules.publishing(Who(user, "i"), t.encode())]
         for user in "abc"
     }
     assert given == {"a": ["plant", "all"], "b": ["plant", "all"], "c": ["c", "all"]}
-    assert rules.may_publish("", "i", b"all")
+    assert rules.publishing(Who("", "i"), b"all")
     assert [rules.may_serve(user) for user in ("a", "c", "")] == [True, False, False]
     assert [rules.may_tell_views(user) for user in ("a", "c", "")] == [True, False, False]
 
 
 def test_without_a_rule_nothing_is_allowed() -> None:
     rules = rules_of("")
-    assert not rules.may_publish("alice", "c", b"a")
-    assert not rules.may_subscribe("alice", "c", b"a")
+    assert not rules.publishing(Who("alice", "c"), b"a")
+    assert rules.subscribing(Who("alice", "c"), b"a") == NEVER
     assert not rules.may_serve("alice")
     assert not rules.may_tell_views("alice")
 
@@ -122,6 +122,10 @@ def test_without_a_rule_nothing_is_allowed() -> None:
         ("[[rule]]\nusers = ['u']\nsubscribe = ['a', '$share/g/a']", "rule[0].subscribe[1]"),
         ("[[rule]]\ngroups = ['g']\npublish = ['a']", "rule[0].groups"),
         ("[[rule]]\nusers = ['u']\ndeny = ['a']", "rule[0].deny"),
+        ("[[rule]]\nusers = ['u']\ndeny_publish = ['a#']", "rule[0].deny_publish[0]"),
+        ("[[rule]]\nusers = ['u']\nqos_max = 3", "rule[0].qos_max"),
+        ("[[rule]]\nusers = ['u']\nclients = ['%u*-*']", "rule[0].clients[0]"),
+        ("[[rule]]\nusers = ['u']\nclients = ['a', '%c']", "rule[0].clients[1]"),
     ],
 )
 def test_what_is_wrong_with_a_rule_is_named(tmp_path: Path, document: str, where: str) -> None:
@@ -129,3 +133,139 @@ def test_what_is_wrong_with_a_rule_is_named(tmp_path: Path, document: str, where
     with pytest.raises(ConfigError) as error:
         load_rules(tmp_path / "rules.toml")
     assert [problem.path for problem in error.value.problems] == [where]
+
+
+# Denials, QoS and retain
+
+
+@given(one=filters.filter(valid), other=filters.filter(valid), topic=topics)
+@example(one=["a", "#"], other=["a"], topic=["a"])
+@example(one=["+"], other=["$SYS"], topic=["$SYS"])
+def test_filters_that_do_not_overlap_match_no_topic_together(
+    one: list[str], other: list[str], topic: list[str]
+) -> None:
+    joined = "/".join(topic).encode()
+    both = matches("/".join(one).encode(), joined) and matches("/".join(other).encode(), joined)
+    assert overlap(tuple(one), tuple(other)) == overlap(tuple(other), tuple(one))
+    assert overlap(tuple(one), tuple(other)) or not both
+
+
+@given(one=filters.filter(valid), other=filters.filter(valid))
+def test_filters_that_overlap_match_some_topic_together(one: list[str], other: list[str]) -> None:
+    """Nothing is denied that could be granted: the topic is made of what both say of each level."""
+    if not overlap(tuple(one), tuple(other)):
+        return
+    found = []
+    for length in range(1, 7):
+        levels = []
+        for index in range(length):
+            said = [
+                each[index] for each in (one, other) if index < len(each) and each[index] not in ("+", "#")
+            ]
+            levels.append(said[0] if said else "z")
+        found.append("/".join(levels).encode())
+    assert any(
+        matches("/".join(one).encode(), topic) and matches("/".join(other).encode(), topic)
+        for topic in found
+        if topic
+    )
+
+
+DENYING = """
+[[rule]]
+everyone = true
+deny_publish = ["plant/secret/#", "own/%c/x"]
+deny_subscribe = ["plant/secret/#"]
+[[rule]]
+users = ["alice"]
+publish = ["#"]
+subscribe = ["#", "plant/+/open"]
+"""
+
+
+def test_what_is_denied_is_refused_whatever_is_granted() -> None:
+    rules = rules_of(DENYING)
+    alice = Who("alice", "c")
+    for topic, allowed in (("plant/open", True), ("plant/secret", False), ("plant/secret/a/b", False)):
+        assert bool(rules.publishing(alice, topic.encode())) is allowed
+    for filter, allowed in (
+        ("plant/open/#", True),
+        ("other/#", True),
+        ("#", False),  # it would bring what is denied
+        ("plant/#", False),
+        ("plant/+", False),
+        ("+/secret/x", False),
+        ("plant/secret/x", False),
+        ("plant/+/open", False),
+        ("plant/+/+/+", False),
+        ("plants/#", True),
+    ):
+        assert (rules.subscribing(alice, filter.encode()) != NEVER) is allowed, filter
+
+
+@pytest.mark.parametrize("name", ["a/b", "+", "#", "$x", ""])
+def test_a_name_never_narrows_a_denial(name: str) -> None:
+    """Nobody gets around a denial by what it calls itself."""
+    assert fill_widely("own/%c/x", "u", "plain") == ("own", "plain", "x")
+    assert fill_widely("own/%c/x", "u", name) == ("own", "#")
+    rules = rules_of(DENYING)
+    assert not rules.publishing(Who("alice", name), f"own/{name}/x".encode())
+    assert not rules.publishing(Who("alice", name), b"own/anything")
+
+
+def test_qos_and_retain_are_limited_for_each_rule() -> None:
+    rules = rules_of(
+        """
+        [[rule]]
+        everyone = true
+        publish = ["low/#"]
+        subscribe = ["low/#"]
+        qos_max = 0
+        retain = false
+        [[rule]]
+        users = ["alice"]
+        publish = ["low/mine/#", "all/#"]
+        subscribe = ["low/mine/#"]
+        qos_max = 1
+        """
+    )
+
+    def allowed(user: str, topic: str) -> list[tuple[int, bool]]:
+        rights = rules.publishing(Who(user, "c"), topic.encode())
+        return [(qos, retain) for retain in (False, True) for qos in (0, 1, 2) if allows(rights, qos, retain)]
+
+    assert allowed("bob", "low/x") == [(0, False)]
+    assert allowed("bob", "all/x") == []
+    assert allowed("alice", "low/x") == [(0, False)]
+    assert allowed("alice", "low/mine/x") == [(0, False), (1, False), (0, True), (1, True)]
+    subscribing = [rules.subscribing(Who("alice", "c"), each) for each in (b"low/#", b"low/mine/x", b"all/x")]
+    assert subscribing == [0, 1, NEVER]
+
+
+# Client identifiers
+
+
+@pytest.mark.parametrize(
+    ("pattern", "client_id", "found"),
+    [
+        ("%u", "alice", True),
+        ("%u", "alice2", False),
+        ("%u:*", "alice:1", True),
+        ("%u:*", "alice:", True),
+        ("%u:*", "alice", False),
+        ("%u:*", "bob:1", False),
+        ("*-%u", "x-alice", True),
+        ("a*ice", "aice", True),
+        ("ab*bc", "abc", False),  # what stands before and behind the star does not overlap
+        ("%%u*", "%u1", True),
+        ("%%u*", "alice", False),
+        ("*", "anything", True),
+    ],
+)
+def test_which_identifiers_a_pattern_stands_for(pattern: str, client_id: str, found: bool) -> None:
+    assert names(pattern, "alice", client_id) is found
+
+
+@pytest.mark.parametrize("name", ["", "+", "#", "a/b", "$x"])
+def test_a_name_that_could_mean_more_has_no_identifiers(name: str) -> None:
+    assert not names("%u*", name, f"{name}1")

@@ -118,6 +118,17 @@ def test_guessing_is_slowed_and_who_was_let_in_before_is_not(start_broker: Start
         peer.drop()
 
 
+def test_who_guesses_does_not_keep_out_others_behind_its_address(
+    start_broker: StartBroker, files: Path
+) -> None:
+    broker = start_broker("--security", str(files), kind="holdfast")
+    guesses = [enter(broker.port, "alice", f"guess {number}", client_id=f"g{number}") for number in range(40)]
+    wait_until(lambda: "reason=0x86" in broker.stderr, "a guess that failed", START_S_MAX)
+    guesses += [enter(broker.port, "alice", f"more {number}", client_id=f"m{number}") for number in range(40)]
+    with enter(broker.port, "bob") as innocent:
+        assert answer(innocent) == 0
+
+
 def test_new_files_hold_at_once_and_broken_ones_change_nothing(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:

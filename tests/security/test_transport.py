@@ -225,6 +225,37 @@ def served_serial(port: int, authority: Authority) -> str:
         return str(certificate["serialNumber"])
 
 
+def test_a_revoked_certificate_opens_nothing_and_a_new_list_holds_without_a_restart(
+    authority: Authority, issued: Issued, press: Issued, tmp_path: Path
+) -> None:
+    other, listens = authority.issue("press8"), listener(tls=True)
+
+    def table(revoked: Path) -> str:
+        return tls_table(issued, authority, "require", revoked) + listens
+
+    def answers(process: Secured, client: Issued) -> bool:
+        context = trusting(authority)
+        context.load_cert_chain(client.certificate, client.key)
+        try:
+            with tls_socket(process.ports["mqtts"], context) as tls:
+                tls.sendall(connect_packet("c"))
+                return bool(tls.recv(100))
+        except (ssl.SSLError, ConnectionError):
+            return False
+
+    with Secured(tmp_path, table(authority.revoke(other))) as process:
+        assert [answers(process, press), answers(process, other)] == [True, False]
+        assert "revoked" in process.await_log("event=refused")
+        process.file.write_text(table(issued.certificate))
+        os.kill(process.pid, signal.SIGHUP)
+        assert "holds no list" in process.await_log("not reloaded")
+        assert [answers(process, press), answers(process, other)] == [True, False]
+        process.file.write_text(table(authority.revoke(press)))
+        os.kill(process.pid, signal.SIGHUP)
+        process.await_log("event=reloaded")
+        assert [answers(process, press), answers(process, other)] == [False, True]
+
+
 def test_a_certificate_is_replaced_without_a_restart(tmp_path: Path, authority: Authority) -> None:
     own = authority.issue("broker", file="replaced")
     with Secured(tmp_path, tls_table(own) + listener(tls=True)) as process:

@@ -9,10 +9,8 @@ from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.errors import ConfigError
-from holdfast.security.patience import FORGOTTEN_NS, KEPT_MAX, WAIT_NS_MAX, Patience
 from holdfast.security.users import NOBODYS_HASH, change_users, hash_password, load_users, verify
 from holdfast.security.verified import Verified
-from holdfast.units import S
 
 PASSWORD = "correct horse"
 
@@ -134,58 +132,3 @@ def test_what_was_used_longest_ago_is_forgotten_first() -> None:
     assert kept.knows("a", "h", b"p")
     kept.add("c", "h", b"p")
     assert [kept.knows(name, "h", b"p") for name in "abc"] == [True, False, True]
-
-
-# Attempts that failed
-
-
-def guess(patience: Patience, sources: tuple[str, ...], seconds: int) -> int:
-    """How many guesses get through in that time, if one is tried every 10 ms."""
-    through, waiting = 0, []
-    for now_ns in range(0, seconds * S, S // 100):
-        waited = [due for due in waiting if due <= now_ns]
-        for due in waited:
-            waiting.remove(due)
-            through += 1
-            patience.failed(sources, now_ns)
-        wait_ns = patience.wait_ns(sources, now_ns)
-        if wait_ns == 0:
-            through += 1
-            patience.failed(sources, now_ns)
-        elif wait_ns is not None:
-            waiting.append(now_ns + wait_ns)
-    return through
-
-
-@pytest.mark.parametrize("sources", [("from a",), ("as alice",), ("from a", "as alice")])
-def test_guessing_gets_slower_and_slower(sources: tuple[str, ...]) -> None:
-    assert guess(Patience(), sources, 60) < 45
-    assert guess(Patience(), sources, 600) < 200
-
-
-def test_a_few_mistakes_cost_nothing_and_are_forgotten() -> None:
-    patience = Patience()
-    for _ in range(2):
-        patience.failed(("from a",), 0)
-    assert patience.wait_ns(("from a",), 0) == 0
-    for _ in range(20):
-        patience.failed(("from a",), 0)
-    assert patience.wait_ns(("from a",), 0)
-    assert patience.wait_ns(("from b",), 0) == 0
-    assert patience.wait_ns(("from a",), FORGOTTEN_NS + 1) == 0
-
-
-def test_nobody_waits_for_long() -> None:
-    patience = Patience()
-    for _ in range(20):
-        patience.failed(("from a",), 0)
-    waits = [patience.wait_ns(("from a",), 0) for _ in range(10)]
-    assert waits[-1] is None
-    assert max(wait for wait in waits if wait is not None) <= WAIT_NS_MAX
-
-
-def test_what_is_remembered_of_failures_is_bounded() -> None:
-    patience = Patience()
-    for number in range(KEPT_MAX + 10):
-        patience.failed((f"from {number}",), 0)
-    assert len(patience._records) == KEPT_MAX

@@ -8,7 +8,8 @@ Laws:
 - what was read first takes effect first, whoever sent it: a subscription gets every message that is read
   behind its SUBSCRIBE and before its UNSUBSCRIBE
 - publishing goes before all other control: a slice of jobs is dispatched before any CONNECT is looked at
-- a turn is bounded, and what is read before it: jobs, filters, control packets and timers each have a most
+- a turn is bounded, and what is read before it: jobs and timers each have a most, and all else costs units of
+  work, of which there are so many (work.py). What is more goes on in the next turns
 - a fault of one client ends that client's connection, and nothing else
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from holdfast.broker.access import Access
 from holdfast.broker.channels import Channels
@@ -33,25 +34,40 @@ from holdfast.broker.system_topics import SystemTopics
 from holdfast.broker.terms import POLICIES
 from holdfast.broker.timers import Timers
 from holdfast.broker.watchlist import Watchlist
+from holdfast.broker.work import (
+    ASIDE_PER_TURN,
+    BYTES,
+    CONNECT,
+    CONTROL_PER_TURN,
+    INTERRUPTED_PER_TURN,
+    PACKET,
+    READ_AT_ONCE,
+    READ_PER_TURN,
+    REPLAYED_PER_TURN,
+    Pieces,
+    Works,
+)
 from holdfast.contract.model import ContractBook
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import decode, encode
 from holdfast.mqtt.conventions import VIEW_PROPERTY, VIEW_TOPIC, ViewNote, format_view
-from holdfast.mqtt.packets import Auth, Connect, Disconnect, Publish, Subscribe, Unsubscribe
+from holdfast.mqtt.packets import Auth, Connect, Disconnect, Publish
 from holdfast.mqtt.reasons import Reason
 from holdfast.units import S
 
-CONTROL_PER_TURN = 64
-ASKED_PER_TURN = 32  # filters that take effect where they are read; then clients are not read until the turn
-ASIDE_PER_TURN = 16  # filters of those that were put aside: what a client asks in a row costs others no more
-WATCHED_PER_TURN = 256
-REPLAYED_PER_TURN = 500
+WATCHED_PER_TURN = 128
 TOPICS_IDLE_NS = 30 * S
 TOPICS_SWEEP_NS = S // 2
 TOPICS_SWEPT_AT_ONCE = 4096
 REFUSED_IN_WORDS_MAX = 64
 SENT_AWAY = (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED)
 CONNECT_PACKET = 1
+SUBSCRIBE_PACKET = 8
+TOO_MUCH_UNREAD = "of what waits for all clients most is this one's, which does not read it"
+TOO_SLOW = "the client takes messages too slowly for their contracts"
+TOO_MUCH_OF_ALL = (
+    "of what all sessions may hold together this one held most, and its contracts let nothing go"
+)
 MQTT_NAME = b"\x00\x04MQTT"
 MQISDP_NAME = b"\x00\x06MQIsdp"
 
@@ -74,7 +90,9 @@ class Broker:
         self.retained_names = RetainedNames()
         self.core.retained_names = self.retained_names
         self.core.ask = self.ask
-        self.core.ask_left = ASKED_PER_TURN
+        self.core.work_left = READ_PER_TURN
+        self.core.share_max = READ_AT_ONCE
+        self.works = Works(self.mistaken)
         self.policy = policy
         self.name = f"{seed & 0xFFFFFF:06x}"
         self.event = event
@@ -137,7 +155,7 @@ class Broker:
             return
         try:
             if isinstance(user, PeerError):
-                self.clients.refuse(connection, packet.version, user)
+                self.clients.refuse(connection, packet.version, user, packet)
             else:
                 connection.user = user
                 self.clients.identified(connection, packet, now_ns)
@@ -177,28 +195,33 @@ class Broker:
         core = self.core
         core.board.now_ns = now_ns
         core.board.wall_ns = wall_ns
+        if self.works.interrupted:
+            self.works.turn(INTERRUPTED_PER_TURN, now_ns)
         if core.aside:
             self._hear_aside(now_ns)
         if core.unanswered:
             self.subscribing.answer(now_ns)
-        core.ask_left = ASKED_PER_TURN
+        core.work_left = READ_PER_TURN
         self._dispatch()
         if core.ended:
             self.subscribing.forget_ended()
         if core.control:
             self.hear(now_ns)
         self._look_around(now_ns)
-        replaying = self.subscribing.replay(REPLAYED_PER_TURN)
+        replays = self.subscribing.replays
+        replaying = bool(replays.order) and replays.turn(REPLAYED_PER_TURN)
         telling = self.channels.turn(now_ns)
         if core.known_again:
             core.acknowledge_repeated()
         if core.board.held:
             self._release_held(now_ns)
-        if core.board.overloaded:
+        if core.strained:
             self._relieve(now_ns)
+            self._cut_off(now_ns)
         if core.slowed:
             self._slow_down()
-        return bool(core.jobs_waiting or core.control or core.aside or replaying or telling)
+        waits = core.work_waiting or core.control or core.aside or self.works.interrupted
+        return bool(waits or replaying or telling)
 
     def deliver(self, now_ns: int, wall_ns: int) -> bool:
         """Messages alone: a slice of those that wait; says whether more do. None before a SUBACK that is due:
@@ -221,23 +244,48 @@ class Broker:
 
     def ask(self, connection: Connection) -> None:
         """A SUBSCRIBE or UNSUBSCRIBE, where it is read."""
-        self._control(connection, self.core.board.now_ns)
+        self._begin(connection)
+
+    def _begin(self, connection: Connection) -> None:
+        """As much of a SUBSCRIBE or UNSUBSCRIBE as its connection's share allows."""
+        core = self.core
+        units = min(core.work_left, core.share_max - connection.spent)
+        try:
+            spent = self.works.begin(self._filters(connection), units, connection)
+        except Exception as error:
+            self.mistaken(connection, error, core.board.now_ns)
+            return
+        connection.spent += spent
+        core.work_left -= spent
 
     def _hear_aside(self, now_ns: int) -> None:
-        """Some of those that had to wait: asked beyond a bound, or behind something else."""
+        """Some of those that had to wait: beyond their share, or behind something else."""
         core = self.core
-        core.ask_left = ASIDE_PER_TURN
-        while core.aside and core.ask_left > 0:
-            self._control(core.aside.popleft(), now_ns)
+        core.work_left = ASIDE_PER_TURN
+        while core.aside and core.work_left > 0:
+            connection = core.aside.popleft()
+            if connection.control is None:
+                connection.rested()
+            elif not connection.closing:
+                connection.spent = 0
+                self._begin(connection)
 
     def hear(self, now_ns: int) -> None:
-        """Some of what clients ask that is not a message."""
-        control = self.core.control
-        for _ in range(min(CONTROL_PER_TURN, len(control))):
-            self._control(control.popleft(), now_ns)
+        """Some of what clients ask that is neither a message nor about filters."""
+        control, units = self.core.control, CONTROL_PER_TURN
+        while control and units > 0:
+            connection = control.popleft()
+            units -= self._cost(connection)
+            self._control(connection, now_ns)
 
-    def publish(self, packet: Publish, origin: int = 0) -> int:
-        """Publishes on behalf of the broker itself or of a client's will."""
+    def _cost(self, connection: Connection) -> int:
+        if connection.control is None:
+            return PACKET
+        known = connection.session is not None
+        return (PACKET if known else CONNECT) + len(connection.control[1]) // BYTES
+
+    def publish(self, packet: Publish, whose: Session | None = None) -> int:
+        """Publishes on behalf of the broker itself, or the will of a session."""
         props = bytes(properties_of(packet))
         expiry = packet.properties.message_expiry
         return self.core.publish(
@@ -248,19 +296,17 @@ class Broker:
             props=props,
             expiry_at=0 if expiry is None else 1,
             expiry_s=expiry or 0,
-            origin=origin,
+            origin=0 if whose is None else whose.serial,
+            account=0 if whose is None else whose.account,
         )
 
     def journal_fails(self) -> None:
         """It takes nothing: who waits for it is refused, and may send a QoS 2 message again as a new one."""
-        free_again = self.core.journal_fails()
-        if free_again:
-            sessions = {session.serial: session for session in self.clients.sessions.values()}
-            for serial, packet_id in free_again:
-                session = sessions.get(serial)
-                for identifiers in (session.received, session.kept) if session is not None else ():
-                    if identifiers is not None:
-                        identifiers.discard(packet_id)
+        for serial, packet_id in self.core.journal_fails():
+            session = self.clients.by_serial.get(serial)
+            for identifiers in (session.received, session.kept) if session is not None else ():
+                if identifiers is not None:
+                    identifiers.discard(packet_id)
 
     def reload(self, book: ContractBook) -> None:
         """New contracts: every topic looks up its own again; limits of running parts stay as they are."""
@@ -289,7 +335,10 @@ class Broker:
             return
         try:
             if connection.fault is not None:
-                raise PeerError(*connection.fault)
+                error = PeerError(*connection.fault)
+                if connection.control is not None and connection.session is None:
+                    answer_connect(self.clients, connection, connection.control[1], error)
+                raise error
             assert connection.control is not None
             answered = self._handle(connection, *connection.control, now_ns)
         except PeerError as error:
@@ -301,6 +350,22 @@ class Broker:
         if answered and not connection.closing:
             connection.resume()
 
+    def _filters(self, connection: Connection) -> Pieces:
+        """SUBSCRIBE and UNSUBSCRIBE."""
+        try:
+            if connection.fault is not None:
+                raise PeerError(*connection.fault)
+            assert connection.control is not None
+            first_byte, body = connection.control
+            subscribes = first_byte >> 4 == SUBSCRIBE_PACKET
+            handle = self.subscribing.subscribe if subscribes else self.subscribing.unsubscribe
+            yield from handle(connection, first_byte, body)
+        except PeerError as error:
+            self.fail(connection, error, self.core.board.now_ns)
+            return
+        if not connection.closing:
+            connection.resume()
+
     def _handle(self, connection: Connection, first_byte: int, body: bytes, now_ns: int) -> bool:
         """Says whether the packet is dealt with; if not, somebody else resumes the connection."""
         if connection.session is None and connection.warm is None:
@@ -308,12 +373,8 @@ class Broker:
             return self.clients.connect(connection, packet, now_ns)
         if first_byte >> 4 == CONNECT_PACKET:
             raise PeerError(Reason.PROTOCOL_ERROR, "a connection has one CONNECT")
-        asked = decode(first_byte, body, connection.version)
-        if isinstance(asked, Subscribe):
-            self.subscribing.subscribe(connection, asked)
-        elif isinstance(asked, Unsubscribe):
-            self.subscribing.unsubscribe(connection, asked)
-        elif isinstance(asked, Disconnect) and connection.session is None:
+        asked = decode(first_byte, body, connection.version, self.limits.user_properties_max)
+        if isinstance(asked, Disconnect) and connection.session is None:
             self.forget(connection)
         elif isinstance(asked, Disconnect):
             self.clients.disconnect(connection, asked, now_ns)
@@ -327,7 +388,7 @@ class Broker:
         """The peer broke a rule: tell it, close, and let its will go out."""
         if connection.closing:
             return
-        self.count_refusal(error.reason, error.text)
+        self.count_refusal(error.reason, error.text, self.access.known_of(connection, None))
         if connection.session is None:
             self.forget(connection)
         else:
@@ -339,9 +400,10 @@ class Broker:
         self.event("mistake", {"what": repr(error), "where": where})
         self.fail(connection, PeerError(Reason.UNSPECIFIED_ERROR, "the broker made a mistake"), now_ns)
 
-    def count_refusal(self, reason: int, text: str) -> None:
+    def count_refusal(self, reason: int, text: str, whose: Mapping[str, object] | None = None) -> None:
+        """`whose` says who was refused, as far as that is known."""
         self.refusals[reason] += 1
-        self.event("refused", {"reason": f"0x{reason:02X}", "why": text})
+        self.event("refused", {"reason": f"0x{reason:02X}", "why": text, **(whose or {})})
 
     # Time
 
@@ -371,7 +433,8 @@ class Broker:
             self.count_refusal(Reason.KEEP_ALIVE_TIMEOUT, "no CONNECT in time")
             self.forget(connection)
             return
-        if connection.slowed_ns:
+        if connection.slowed_ns or connection.tired or connection.control is not None:
+            # It waits for us: what it sent meanwhile is not looked at.
             self.watched_connections.watch(connection, max(connection.slowed_ns, now_ns + S))
             return
         packet_timeout_ns = self.limits.packet_timeout_ns
@@ -432,31 +495,40 @@ class Broker:
     def _relieve(self, now_ns: int) -> None:
         """A session's bounds are reached and its contracts allow no more losses: it ends, loudly."""
         sessions, self.core.board.overloaded = self.core.board.overloaded, []
-        for session in sessions:
-            text = "the client takes messages too slowly for their contracts"
-            self.event("overloaded", {"client": session.client_id, "queued": session.queued})
-            if session.link is not None:
-                session.link.state.session_expiry_s = 0
-                self.clients.close(session.link, now_ns, Reason.QUOTA_EXCEEDED, text)
-            else:
-                self.clients.end(session, now_ns)
-            self.refusals[Reason.QUOTA_EXCEEDED] += 1
+        for session, queued, shared in sessions:
+            text = TOO_MUCH_OF_ALL if shared else TOO_SLOW
+            self.event("overloaded", {"client": session.client_id, "queued": queued, "why": text})
+            self.clients.end_now(session, now_ns, Reason.QUOTA_EXCEEDED, text)
+
+    def _cut_off(self, now_ns: int) -> None:
+        """Too much waits to be written to clients: those for whom most waits are not written to any more."""
+        outputs = self.core.board.outputs
+        choked, outputs.choked = outputs.choked, []
+        for connection in choked:
+            assert isinstance(connection, Connection)
+            connection.cut_off()
+            self.fail(connection, PeerError(Reason.QUOTA_EXCEEDED, TOO_MUCH_UNREAD), now_ns)
 
 
 def decode_connect(clients: Clients, connection: Connection, first_byte: int, body: bytes) -> Connect:
     """CONNECT, or the answer that its sender can read."""
     try:
-        packet = decode(first_byte, body, 5)  # CONNECT tells its version itself
+        packet = decode(
+            first_byte, body, 5, clients.broker.limits.user_properties_max
+        )  # CONNECT tells its version itself
     except PeerError as error:
-        if body.startswith(MQTT_NAME) and body[len(MQTT_NAME) :] >= b"\x05":
-            clients.refuse(connection, 5, error)
-        elif (
-            body.startswith((MQTT_NAME, MQISDP_NAME)) and error.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION
-        ):
-            clients.refuse(connection, 4, error)
+        answer_connect(clients, connection, body, error)
         raise
     assert isinstance(packet, Connect)
     return packet
+
+
+def answer_connect(clients: Clients, connection: Connection, body: bytes, error: PeerError) -> None:
+    """Refuses what should have been a CONNECT in words, if it says in which version."""
+    if body.startswith(MQTT_NAME) and body[len(MQTT_NAME) :] >= b"\x05":
+        clients.refuse(connection, 5, error)
+    elif body.startswith((MQTT_NAME, MQISDP_NAME)) and error.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION:
+        clients.refuse(connection, 4, error)
 
 
 def properties_of(packet: Publish) -> bytes:

@@ -295,9 +295,7 @@ class Channels:
 
     # The last results
 
-    def check_last(self, last: int, filter: str, group: str | None) -> None:
-        if not last:
-            return
+    def check_last(self, filter: str, group: str | None) -> None:
         if not is_channel(filter) or filter == SUBSCRIPTIONS_TOPIC or group is not None:
             raise PeerError(
                 Reason.IMPLEMENTATION_SPECIFIC_ERROR,

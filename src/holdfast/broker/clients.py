@@ -5,16 +5,18 @@ Laws:
 - a session lives while connected and for its expiry interval after; then nothing of it is left
 - a will is published exactly once, at its delay or at the session's end, whichever is first, unless the
   client left with DISCONNECT 0x00 or came back in time; not at all if its user may not publish it then
-- a session is its user's: to others its client identifier is taken
+- a session is its user's: to others its client identifier is taken, unless rules give it to them and not to
+  that user
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
 from holdfast.broker.connection import Connection
+from holdfast.broker.rules import Grant, Who, allows
 from holdfast.broker.session import Session
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import encode
@@ -30,6 +32,8 @@ NEVER_S = 0xFFFFFFFF
 WINDOW_DEFAULT = 65_535
 KEEP_ALIVE_GRACE = 3, 2  # MQTT gives one and a half times the keep alive
 REASON_CHARS_MAX = 1000  # of a reason string: what it quotes from the peer may be as long as a packet
+QUOTED_CHARS_MAX = 100
+ASSIGNED = "hf-"  # how client identifiers begin that a broker gave
 CLIENT_ID_BYTES_ANSWERED_MAX = 60_000  # a longer client identifier gets no response information of its own
 
 
@@ -54,12 +58,19 @@ class SessionState(Struct):
     expiry_s: int = 0  # how long it lasts without a connection
     last_will: Will | None = None  # what is published should the connection be lost
     user: str = ""  # whose it is
+    grant: Grant | None = None  # what its last login gave to it alone
+    accounts: tuple[Any, ...] = ()  # whose quotas it counts against: holdfast.security has them
+
+
+def who_of(session: Session) -> Who:
+    return Who(session.state.user, session.client_id, session.state.grant)
 
 
 class Clients:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.sessions: dict[str, Session] = {}
+        self.by_serial: dict[int, Session] = {}
         self._serial = 0
 
     # CONNECT
@@ -71,7 +82,7 @@ class Clients:
         try:
             known = self.broker.access.identify(connection, packet, now_ns)
         except PeerError as error:
-            self.refuse(connection, packet.version, error)
+            self.refuse(connection, packet.version, error, packet)
             return True
         if known:
             self.identified(connection, packet, now_ns)
@@ -83,12 +94,13 @@ class Clients:
             if self.broker.door is not None and self.broker.door(connection, packet, now_ns):
                 return
             client_id, assigned = self._identify(packet)
-            self.check(connection, packet, client_id)
+            self.check(connection, packet, client_id, assigned=assigned)
         except PeerError as error:
-            self.refuse(connection, packet.version, error)
+            self.refuse(connection, packet.version, error, packet)
             return
         state = self.connection_state(packet)
         session, present = self._session_for(connection, client_id, packet, now_ns)
+        self.broker.access.began(session, connection)
         connection.state = state
         connection.bind(session, packet.version)
         session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
@@ -112,9 +124,11 @@ class Clients:
         if packet.version == 3:
             raise PeerError(Reason.CLIENT_ID_NOT_VALID, "MQTT 3.1 needs a client identifier")
         self._serial += 1
-        return f"hf-{self.broker.name}-{self._serial}", True
+        return f"{ASSIGNED}{self.broker.name}-{self._serial}", True
 
-    def check(self, connection: Connection, packet: Connect, client_id: str) -> None:
+    def check(
+        self, connection: Connection, packet: Connect, client_id: str, *, assigned: bool = False
+    ) -> None:
         if packet.properties.auth_method is not None:
             raise PeerError(
                 Reason.BAD_AUTHENTICATION_METHOD,
@@ -124,25 +138,46 @@ class Clients:
             raise PeerError(
                 Reason.NOT_AUTHORIZED, f"the will's topic {packet.will.topic!r} is the broker's own"
             )
-        self._check_rights(connection.user or "", packet, client_id)
+        who = self.broker.access.who(connection, client_id)
+        if not assigned:
+            self._check_identifier(who)
         limits = self.broker.limits
+        if packet.will is not None and packet.will.topic.count("/") >= limits.topic_levels_max:
+            raise PeerError(
+                Reason.TOPIC_NAME_INVALID, f"a topic name has up to {limits.topic_levels_max} levels"
+            )
+        self._check_rights(who, packet)
+        anew = client_id not in self.sessions
+        self.broker.access.check_client(connection, client_id, anew=anew)
         if len(self.broker.connections) > limits.connections_max:
             raise PeerError(
                 Reason.QUOTA_EXCEEDED, f"the broker takes up to {limits.connections_max} connections"
             )
-        if client_id not in self.sessions and len(self.sessions) >= limits.sessions_max:
+        if anew and len(self.sessions) >= limits.sessions_max:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
 
-    def _check_rights(self, user: str, packet: Connect, client_id: str) -> None:
-        access, session = self.broker.access, self.sessions.get(client_id)
-        if session is not None and session.state.user not in ("", user):
-            raise PeerError(Reason.NOT_AUTHORIZED, "another user has a session under this client identifier")
-        will = packet.will
-        if will is not None and not access.may_publish(user, client_id, will.topic.encode()):
+    def _check_identifier(self, who: Who) -> None:
+        access, session = self.broker.access, self.sessions.get(who.client_id)
+        owner = None if session is None else session.state.user
+        if not access.may_connect(who.user, who.client_id) and not (
+            owner == who.user and who.client_id.startswith(ASSIGNED)
+        ):
             raise PeerError(
-                Reason.NOT_AUTHORIZED, f"no rule lets this user publish its will to {will.topic!r}"
+                Reason.CLIENT_ID_NOT_VALID,
+                f"no rule gives the client identifier {who.client_id[:QUOTED_CHARS_MAX]!r} to this user",
             )
-        if serves_channels(packet) and not access.may_serve(user):
+        if owner not in (None, "", who.user) and access.may_connect(owner or "", who.client_id):
+            raise PeerError(Reason.NOT_AUTHORIZED, "another user has a session under this client identifier")
+
+    def _check_rights(self, who: Who, packet: Connect) -> None:
+        access, will = self.broker.access, packet.will
+        if will is not None and not allows(
+            access.publishing(who, will.topic.encode()), will.qos, will.retain
+        ):
+            raise PeerError(
+                Reason.NOT_AUTHORIZED, f"no rule lets this user publish its will to {will.topic!r} like that"
+            )
+        if serves_channels(packet) and not access.may_serve(who.user):
             raise PeerError(Reason.NOT_AUTHORIZED, "no rule lets this user serve channels")
 
     def connection_state(self, packet: Connect) -> ConnectionState:
@@ -168,13 +203,16 @@ class Clients:
     def admit(self, connection: Connection, packet: Connect, now_ns: int) -> None:
         """A connection that was kept for its client becomes its session's, as if it had come now."""
         try:
-            self._check_rights(connection.user or "", packet, packet.client_id)
+            who = self.broker.access.who(connection, packet.client_id)
+            self._check_identifier(who)
+            self._check_rights(who, packet)
         except PeerError as error:
             self.broker.fail(connection, error, now_ns)
             return
         state = self.connection_state(packet)
         goes_on = structs.replace(packet, clean_start=False)
         session, _ = self._session_for(connection, packet.client_id, goes_on, now_ns)
+        self.broker.access.began(session, connection)
         connection.state = state
         session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
         self.broker.recorder.session(session)
@@ -189,15 +227,15 @@ class Clients:
         self, connection: Connection, client_id: str, packet: Connect, now_ns: int
     ) -> tuple[Session, bool]:
         """The session this client goes on with, and whether it was there before."""
-        user = connection.user or ""
-        connection.permit = self.broker.access.permit(user, client_id)
+        who = self.broker.access.who(connection, client_id)
+        connection.permit = self.broker.access.permit(who)
         session = self.sessions.get(client_id)
         if session is not None and session.link is not None:
             self.close(
                 session.link, now_ns, Reason.SESSION_TAKEN_OVER, "another connection uses this client id"
             )
             session = self.sessions.get(client_id)  # gone if it was to end with its connection
-        if session is not None and (packet.clean_start or session.state.user != user):
+        if session is not None and (packet.clean_start or session.state.user != who.user):
             self.end(session, now_ns)
             session = None
         if session is not None:
@@ -205,11 +243,12 @@ class Clients:
                 self._publish_will(session)
             session.state.expires_ns = None
             session.state.will = None
+            session.state.grant = who.grant
             self.broker.subscribing.recheck(session)
             return session, True
         self._serial += 1
         session = self.make_session(client_id, self._serial)
-        session.state.user = user
+        session.state.user, session.state.grant = who.user, who.grant
         return session, False
 
     def make_session(self, client_id: str, serial: int) -> Session:
@@ -222,11 +261,9 @@ class Clients:
             self.broker.core.board,
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
-            buffer_messages_max=limits.buffer_messages_max,
-            buffer_bytes_max=limits.buffer_bytes_max,
         )
         session.state = SessionState()
-        self.sessions[client_id] = session
+        self.sessions[client_id] = self.by_serial[serial] = session
         return session
 
     def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> bool:
@@ -255,7 +292,9 @@ class Clients:
             properties.response_info = f"response/{client_id}"
         return connection.send(encode(Connack(session_present=present, properties=properties), 5))
 
-    def refuse(self, connection: Connection, version: int, error: PeerError) -> None:
+    def refuse(
+        self, connection: Connection, version: int, error: PeerError, packet: Connect | None = None
+    ) -> None:
         """Answers a CONNECT that cannot be accepted, and closes."""
         if version == 5:
             words = Properties(
@@ -266,7 +305,8 @@ class Clients:
                 connection.send(encode(Connack(reason=error.reason), 5))
         else:
             connection.send(encode(Connack(reason=connect_return(error.reason)), 4))
-        self.broker.count_refusal(error.reason, error.text)
+        whose = self.broker.access.known_of(connection, packet)
+        self.broker.count_refusal(error.reason, error.text, whose)
         self.broker.forget(connection)
 
     # The end of a connection
@@ -370,26 +410,41 @@ class Clients:
         if times:
             self.broker.watched_sessions.watch(session, min(times))
 
+    def end_now(self, session: Session, now_ns: int, reason: int, text: str) -> None:
+        """More waits for the session than may: it ends, and its client is told why."""
+        self.broker.refusals[reason] += 1
+        if session.link is not None:
+            session.link.state.session_expiry_s = 0
+            self.close(session.link, now_ns, reason, text)
+        else:
+            self.end(session, now_ns)
+
     def end(self, session: Session, now_ns: int) -> None:
         """The session is over: its will is due now, and nothing of it stays."""
         if session.state.will is not None:
             self._publish_will(session)
         session.state.ended = True
         self.broker.watched_sessions.forget(session)
+        session.over = True
         self.broker.subscribing.drop_all(session)
         self.broker.channels.ended(session)
         self.broker.recorder.ended(session)
+        self.broker.access.ended(session)
         session.clear()
+        self.by_serial.pop(session.serial, None)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
 
     def _publish_will(self, session: Session) -> None:
         will: Will = session.state.will
         session.state.will = None
-        if self.broker.access.may_publish(session.state.user, session.client_id, will.topic.encode()):
-            self.broker.publish(will_as_publish(will), origin=session.serial)
+        rights = self.broker.access.publishing(who_of(session), will.topic.encode())
+        if allows(rights, will.qos, will.retain):
+            self.broker.publish(will_as_publish(will), session)
         else:
-            self.broker.count_refusal(Reason.NOT_AUTHORIZED, "no rule lets its user publish a will any more")
+            whose = {"user": session.state.user, "client": session.client_id}
+            text = "no rule lets its user publish a will any more"
+            self.broker.count_refusal(Reason.NOT_AUTHORIZED, text, whose)
 
 
 def serves_channels(packet: Connect) -> bool:

@@ -1,24 +1,23 @@
-"""The receiving side of one connection, compiled: PUBLISH and the acknowledgements are read where they lie."""
+"""The packets of one connection, compiled: PUBLISH and the acknowledgements are read where they lie."""
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memchr, memcpy, memmove, memset
+from libc.stdlib cimport calloc
+from libc.string cimport memchr, memcmp, memcpy
 
-from holdfast.broker.core cimport Core, Draft
-from holdfast.broker.link cimport OUT_HIGH, Inbox, Wire
+from holdfast.broker.core cimport Draft
+from holdfast.broker.identifiers cimport is_new, receive
+from holdfast.broker.intake cimport Intake
 from holdfast.broker.message cimport Topic, topic_unpin
-from holdfast.broker.meter cimport Meter
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
 from holdfast.broker.terms cimport Terms
-from holdfast.broker.topics cimport AHEAD, Ahead
-from holdfast.mqtt.wire cimport (
-    VARINT_BAD, VARINT_SHORT, Out, out_free, out_reserve, read_u16, read_varint, utf8_valid,
-)
+from holdfast.broker.topics cimport Ahead
+from holdfast.mqtt.wire cimport read_u16, read_varint, utf8_valid, varint_size
 
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import decode
+from holdfast.mqtt.conventions import CHANNEL_TOPICS, RESERVED_TOPICS
 
 cdef enum:
     CONNECT = 1
@@ -30,7 +29,16 @@ cdef enum:
     SUBSCRIBE = 8
     UNSUBSCRIBE = 10
     PINGREQ = 12
-    DISCONNECT = 14
+
+cdef enum:
+    PERMIT_UNITS = 12           # asking plain Python whether a client may publish to a topic
+    ACKNOWLEDGEMENT_UNITS = 4   # one with a reason or properties
+    BYTES_IN_UNIT = 8           # of small properties, each of which becomes an object
+
+cdef tuple RESERVED = tuple(name.encode() for name in RESERVED_TOPICS)
+cdef bytes CHANNEL = CHANNEL_TOPICS.encode()
+cdef Topic denied
+cdef Topic* DENIED = &denied    # no topic: its client may not publish to it, and it is not in the table
 
 cdef enum:
     UNANSWERED_MAX = 16     # SUBSCRIBEs and UNSUBSCRIBEs of one connection: more wait for an answer
@@ -43,246 +51,24 @@ cdef enum:
     PACKET_ID_NOT_FOUND = 0x92
     RECEIVE_MAXIMUM_EXCEEDED = 0x93
     TOPIC_ALIAS_INVALID = 0x94
-    PACKET_TOO_LARGE = 0x95
     QUOTA_EXCEEDED = 0x97
 
 
-cdef class Connection(Wire):
-    def __init__(self, Core core not None, Inbox inbox, int64_t now_ns) -> None:
-        self.core = core
-        self.board = core.board
-        self.inbox = inbox
-        self.opened_ns = now_ns
-        self.heard_ns = now_ns
-        self.packet_bytes_max = core.packet_bytes_max
+cdef inline bint begins(Topic* topic, bytes prefix) noexcept:
+    return topic.size >= PyBytes_GET_SIZE(prefix) and (
+        memcmp(topic.text, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix)) == 0)
 
-    def __dealloc__(self) -> None:
-        self._let_go()
 
-    cdef void _let_go(self) noexcept:
-        cdef uint32_t i
-        out_free(&self.pending)
-        if self.core is not None:
-            self._count_pending()
-        if self.aliases_in != NULL:
-            for i in range(self.aliases_in_len):
-                if self.aliases_in[i] != NULL:
-                    topic_unpin(self.aliases_in[i])
-            free(self.aliases_in)
-            self.aliases_in = NULL
-
-    def closed(self) -> None:
-        """The socket is gone, or soon will be: nothing more is read or sent."""
-        self.closing = True
-        self.session = None
-        self.release()
-        self._let_go()
-        self.mark()
-
-    def bind(self, Session session not None, int version) -> None:
-        """CONNECT was accepted: this connection now speaks for that session."""
-        self.session = session
-        self.version = version
-
-    # What the driver calls
-
-    cpdef received(self, size_t size, int64_t now_ns, int64_t wall_ns):
-        """So many bytes were read into the inbox."""
-        if size > self.inbox.size:
-            raise ValueError("more bytes than the inbox holds")
-        self.core.board.now_ns = now_ns
-        self.core.board.wall_ns = wall_ns
-        self._take(self.inbox.data, size)
-
-    def feed(self, bytes data not None, int64_t now_ns, int64_t wall_ns) -> None:
-        """These bytes were read."""
-        self.core.board.now_ns = now_ns
-        self.core.board.wall_ns = wall_ns
-        self._take(<const uint8_t*>(<char*>data), len(data))
-
-    def resume(self) -> None:
-        """Plain Python has answered: go on with what waited behind that packet."""
-        self.blocked = False
-        self.control = None
-        if self.pending.len > OUT_HIGH:
-            self.mark()
-        if self.pending.len and not self.closing:
-            self._take(NULL, 0)
-
-    def answered(self) -> None:
-        """One of its SUBSCRIBEs or UNSUBSCRIBEs was."""
-        self.unanswered -= 1
-        if self.held_back and not self.closing:
-            self.held_back = False
-            self.core.aside.append(self)
-
-    def limit(self, Meter listener, Meter user) -> None:
-        """How fast it may send, together with who else has these meters."""
-        self.listener_meter = listener
-        self.user_meter = user
-        self.metered = listener is not None or user is not None
-
-    def go_on(self) -> None:
-        """It has been slow for long enough."""
-        self.slowed_ns = 0
-        self.heard_ns = self.board.now_ns
-        if self.unfinished_ns:
-            self.unfinished_ns = self.board.now_ns
-        self.mark()
-        if self.control is None:
-            self.resume()
-
-    cpdef drained(self):
-        if self.session is not None:
-            self.session.want_pump()
-        Wire.drained(self)
-
-    cpdef flushed(self):
-        Wire.flushed(self)
-        if self.session is not None and self.session.link is self and (
-                self.session.queued or self.session.resend != self.session.tail):
-            self.session.want_pump()
-
-    cpdef bint wants_bytes(self):
-        """Not while it must slow down, nor while much waits behind a packet that is still to be answered."""
-        return self.may_read() and self.slowed_ns == 0 and not (self.blocked and self.pending.len > OUT_HIGH)
-
-    cpdef bint owes_answer(self):
-        return self.control is not None or self.unanswered > 0
-
-    # Bytes to packets
-
-    cdef void _take(self, const uint8_t* data, size_t size):
-        cdef size_t used
-        cdef Out whole
-        self.core.bytes_received += size
-        self.fresh = data != NULL
-        if self.closing or self.fault is not None:
-            return
-        if self.blocked or self.pending.len:
-            if not self._keep(data, size) or self.blocked:
-                return
-            whole = self.pending    # a packet may end this connection, which lets go of what is pending
-            memset(&self.pending, 0, sizeof(Out))
-            used = self._parse(whole.data, whole.len)
-            whole.len -= used
-            if whole.len == 0 or self.closing:
-                out_free(&whole)
-            elif used:
-                memmove(whole.data, whole.data + used, whole.len)
-            self.pending = whole
-        else:
-            used = self._parse(data, size)
-            if used < size and not self.closing and not self._keep(data + used, size - used):
-                return
-        self._count_pending()
-        if self.pending.len == 0:
-            self.unfinished_ns = 0
-        elif used or self.unfinished_ns == 0:
-            self.unfinished_ns = self.board.now_ns
-
-    cdef bint _keep(self, const uint8_t* data, size_t size):
-        """Puts bytes aside until they can be handled; 0 when there is no room for them."""
-        if self.core.pending_bytes + size > self.core.buffer_bytes_max or not out_reserve(&self.pending, size):
-            self._wrong(QUOTA_EXCEEDED, "too many unfinished packets wait in the broker; send this one again later")
-            return 0
-        if size:
-            memcpy(self.pending.data + self.pending.len, data, size)
-        self.pending.len += size
-        self._count_pending()
-        return 1
-
-    cdef void _count_pending(self) noexcept:
-        self.core.pending_bytes += self.pending.len - self.pending_counted
-        self.pending_counted = self.pending.len
-
-    cdef size_t _parse(self, const uint8_t* data, size_t size):
-        """Handles every whole packet and returns how many bytes they took."""
-        cdef const uint8_t* at = data
-        cdef const uint8_t* end = data + size
-        cdef const uint8_t* body
-        cdef const uint8_t* seen = at
-        cdef long length
-        cdef int head = 0
-        self.core.ahead.len = 0
-        self.core.ahead.next = 0
-        while at < end:
-            if at >= seen:
-                seen = self._look_ahead(at, end)
-            length = read_varint(at + 1, end, &head)
-            if length < 0:
-                if length == VARINT_BAD:
-                    self._wrong(MALFORMED_PACKET, "the remaining length is not written in the fewest bytes, four at most")
-                break
-            if length + 1 + head > self.packet_bytes_max:
-                self._wrong(PACKET_TOO_LARGE, f"packets may have up to {self.packet_bytes_max} bytes")
-                break
-            body = at + 1 + head
-            if end - body < length:
-                break
-            self.heard_ns = self.board.now_ns
-            self.core.packets_received += 1
-            if self.warm is not None and self._too_early(at[0]):
-                break
-            if not self._packet(at[0], body, <uint32_t>length):
-                at = body + length
-                break
-            if self.metered and self._charge(at[0], 1 + head + length):
-                at = body + length
-                break
-            at = body + length
-        return at - data
-
-    cdef bint _charge(self, uint8_t first, size_t size):
-        """Counts a packet against what its listener and its user may send; whether it must slow down."""
-        cdef int64_t now_ns = self.board.now_ns
-        cdef int64_t even_ns = 0
-        cdef bint message = first >> 4 == PUBLISH
-        if self.listener_meter is not None:
-            even_ns = self.listener_meter.charge(message, size, now_ns)
-        if self.user_meter is not None:
-            even_ns = max(even_ns, self.user_meter.charge(message, size, now_ns))
-        if even_ns <= now_ns:
-            return 0
-        self.slowed_ns = even_ns
-        self.blocked = True
-        self.core.slowed.append(self)
-        return 1
-
-    cdef const uint8_t* _look_ahead(self, const uint8_t* at, const uint8_t* end) noexcept:
-        """Fetches the topics of the PUBLISHes that come next; returns where it stopped."""
-        cdef Ahead* ahead = &self.core.ahead
-        cdef const uint8_t* body
-        cdef long length
-        cdef uint32_t size
-        cdef int head = 0
-        ahead.len = 0
-        ahead.next = 0
-        while at < end and ahead.len < AHEAD:
-            length = read_varint(at + 1, end, &head)
-            body = at + 1 + head
-            if length < 2 or length > end - body or at[0] >> 4 != PUBLISH:
-                break
-            size = read_u16(body)
-            if <long>size + 2 > length:
-                break
-            ahead.text[ahead.len] = body + 2
-            ahead.hash[ahead.len] = self.core.topics.hash_of(body + 2, size)
-            ahead.len += 1
-            at = body + length
-        if ahead.len > 1:
-            self.core.topics.fetch(ahead)
-        return at if ahead.len else at + 1
-
+cdef class Connection(Intake):
     cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size):
         """Handles one packet; 0 when nothing behind it may be looked at now."""
         cdef int kind = first >> 4
         if kind == PUBLISH and self.session is not None:
             self._publish(first, body, size)
-            return self.fault is None
+            return self.fault is None and not self.blocked
         if PUBACK <= kind <= PUBCOMP and self.session is not None:
             self._acknowledgement(first, body, size)
-            return self.fault is None
+            return self.fault is None and not self.blocked
         if kind == PINGREQ and (self.session is not None or self.warm is not None):
             if first != 0xC0 or size:
                 self._wrong(MALFORMED_PACKET, "PINGREQ has no flags and no body")
@@ -291,6 +77,8 @@ cdef class Connection(Wire):
             return 1
         if self.session is None and self.warm is None and kind != CONNECT:
             self._wrong(PROTOCOL_ERROR, "the first packet must be CONNECT")
+            return 0
+        if self._oversized(first, 1 + varint_size(size) + size):
             return 0
         self.control = (first, PyBytes_FromStringAndSize(<char*>body, size))
         self.blocked = True
@@ -303,32 +91,20 @@ cdef class Connection(Wire):
         """SUBSCRIBE or UNSUBSCRIBE: takes effect now, or is put aside; whether the packet behind it comes next."""
         if self.unanswered >= UNANSWERED_MAX:
             self.held_back = True
-        elif not self.fresh or self.core.ask_left <= 0:
+        elif not self.fresh or self.core.work_left <= 0 or self.spent >= self.core.share_max:
             self.core.aside.append(self)
         else:
             self.core.ask(self)     # which resumes this connection when that is done
         return not (self.blocked or self.closing or self.fault is not None)
 
-    cdef bint _too_early(self, uint8_t first):
-        """Whether a packet must wait until the standby that keeps this connection is needed."""
-        if first >> 4 == PINGREQ or first >> 4 == DISCONNECT:
-            return 0
-        self.blocked = True
-        return 1
-
     def admit(self, Session session not None) -> None:
         """The standby took over: the connection it kept now speaks for its session, as it asked to."""
+        self.join(self.core.pending)
         self.session = session
         self.version = 5
         self.warm = None
         if self.control is None:
             self.resume()
-
-    cdef void _wrong(self, int reason, str text):
-        """The peer broke a rule: nothing more is read, and plain Python tells it so."""
-        if self.fault is None:
-            self.fault = (reason, text)
-            self.core.control.append(self)
 
     # PUBLISH
 
@@ -384,7 +160,7 @@ cdef class Connection(Wire):
             return
         if draft.qos:
             if draft.qos == 2 and self.session.received is not None and packet_id in self.session.received:
-                if not first & 8 and self.session.is_new(packet_id):
+                if not first & 8 and is_new(self.session, packet_id):
                     self.core.over(self.session, packet_id)
                 elif topic == NULL:
                     self._answer(0x50, packet_id, 0)
@@ -400,21 +176,21 @@ cdef class Connection(Wire):
             ack = self.owe(0x40 if draft.qos == 1 else 0x50, packet_id)
         if topic == NULL:
             reason = QUOTA_EXCEEDED
-        elif topic.size and topic.text[0] == 0x24 and not self.core.may_publish(topic, self.serves):
+        elif topic != DENIED and topic.size and topic.text[0] == 0x24 and not self._may_publish(topic):
             reason = NOT_AUTHORIZED
-        elif self.permit is not None and not self.permit.allows(topic):
+        elif topic == DENIED or self.permit is not None and not self._permitted(topic, &draft):
             reason = NOT_AUTHORIZED
-        elif self.serves and self.core.hear(topic, &draft, self.session.client_id):
+        elif self.serves and self._hear(topic, &draft):
             reason = 0
             if draft.qos == 2:
-                self.session.receive(packet_id, False)
+                receive(self.session, packet_id, False)
             if ack >= 0:
                 self.settle(<uint32_t>ack, 0)
         else:
             reason = self.core.accept(topic, &draft, self, self.session.serial, ack)
             self.number_published = self.core.number
             if draft.qos == 2 and reason == 0:
-                self.session.receive(packet_id, (<Terms>topic.terms).durable and self.core.durable_log is not None)
+                receive(self.session, packet_id, (<Terms>topic.terms).durable and self.core.durable_log is not None)
         if reason:
             self.core.messages_refused += 1
             if ack >= 0 and not self._not_journaled(topic, reason, <uint32_t>ack):
@@ -492,13 +268,38 @@ cdef class Connection(Wire):
             if not utf8_valid(text, size):
                 self._wrong(MALFORMED_PACKET, "a topic name is UTF-8 without U+0000")
                 return NULL
-            if self.core.too_deep(text, size):
+            if self._too_deep(text, size):
                 self._wrong(TOPIC_NAME_INVALID, f"a topic name has up to {self.core.levels_max} levels")
                 return NULL
-            return self.core.topic_at(text, size)
-        if topic.stamp != self.core.topics.current_stamp(topic) and not self.core.refresh(topic):
+            return self._new_topic(text, size)
+        if topic.stamp != self.core.topics.current_stamp(topic) and not self._refresh(topic):
             return NULL
         return topic
+
+    cdef Topic* _new_topic(self, const uint8_t* text, uint32_t size):
+        """A topic that the table does not have; one that its client may not publish to is not entered."""
+        cdef int64_t before = self.core.work_left
+        cdef Topic* topic = DENIED
+        if self.permit is None or self.permit.rights_to(text, size):
+            topic = self.core.topic_at(text, size)
+        if self.permit is not None:
+            self.core.work_left -= PERMIT_UNITS
+        self._pay(before)
+        return topic
+
+    cdef bint _refresh(self, Topic* topic):
+        cdef int64_t before = self.core.work_left
+        cdef bint found = self.core.refresh(topic)
+        self._pay(before)
+        return found
+
+    cdef bint _permitted(self, Topic* topic, Draft* draft):
+        cdef uint64_t asked = self.permit.asked
+        cdef bint allowed = self.permit.allows(topic, draft.qos, draft.retain)
+        if self.permit.asked != asked:
+            self.core.work_left -= PERMIT_UNITS
+            self._pay(self.core.work_left + PERMIT_UNITS)
+        return allowed
 
     cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias):
         """The topic behind an alias, or the topic that an alias is given to."""
@@ -522,17 +323,49 @@ cdef class Connection(Wire):
             if topic == NULL:
                 self._wrong(PROTOCOL_ERROR, f"topic alias {alias} was not given to any topic")
                 return NULL
-            if topic.stamp != self.core.topics.current_stamp(topic) and not self.core.refresh(topic):
+            if topic.stamp != self.core.topics.current_stamp(topic) and not self._refresh(topic):
                 return NULL
             topic.used = 1
             return topic
         topic = self._topic(text, size)
+        if topic == DENIED:
+            topic = self.core.topic_at(text, size)  # what comes with the alias alone is denied too
         if topic != NULL:
             topic.pins += 1
             if self.aliases_in[alias] != NULL:
                 topic_unpin(self.aliases_in[alias])
             self.aliases_in[alias] = topic
         return topic
+
+    cdef bint _may_publish(self, Topic* topic) noexcept:
+        """Topics under $SYS and the subscription prefixes are the broker's own; a client that serves channels
+        publishes under theirs."""
+        cdef bytes prefix
+        for prefix in RESERVED:
+            if begins(topic, prefix):
+                return self.serves and begins(topic, CHANNEL)
+        return 1
+
+    cdef bint _hear(self, Topic* topic, Draft* draft) noexcept:
+        """Whether this is a word of a client that serves channels to the broker itself; it is taken then."""
+        if not begins(topic, CHANNEL) or topic.size == len(CHANNEL) or topic.text[len(CHANNEL)] != 0x24:
+            return 0
+        self.core.heard.append((
+            self.session.client_id,
+            PyBytes_FromStringAndSize(<char*>topic.text, topic.size),
+            PyBytes_FromStringAndSize(<char*>draft.payload, draft.payload_size),
+            draft.qos,
+            PyBytes_FromStringAndSize(<char*>draft.props, draft.props_size),
+            draft.expiry_at,
+            draft.expiry_s if draft.expiry_at else 0,
+        ))
+        return 1
+
+    cdef bint _too_deep(self, const uint8_t* text, uint32_t size) noexcept:
+        cdef uint32_t i, levels = 1
+        for i in range(size):
+            levels += text[i] == 0x2F
+        return levels > self.core.levels_max
 
     # PUBACK, PUBREC, PUBREL, PUBCOMP
 
@@ -543,8 +376,13 @@ cdef class Connection(Wire):
         if size == 2 and first == (0x62 if kind == PUBREL else kind << 4):
             packet_id = read_u16(body)
         else:
+            if self._oversized(first, 1 + varint_size(size) + size):
+                return
+            self.core.work_left -= ACKNOWLEDGEMENT_UNITS + size // BYTES_IN_UNIT
+            self._pay(self.core.work_left + ACKNOWLEDGEMENT_UNITS + size // BYTES_IN_UNIT)
             try:
-                packet = decode(first, PyBytes_FromStringAndSize(<char*>body, size), self.version)
+                packet = decode(first, PyBytes_FromStringAndSize(<char*>body, size), self.version,
+                                self.core.pairs_max)
             except PeerError as error:
                 self._wrong(error.reason, error.text)
                 return

@@ -11,10 +11,11 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.link cimport Link
-from holdfast.broker.message cimport Ledger, Message, Topic
-from holdfast.broker.protection cimport Protection
+from holdfast.broker.message cimport Message, Topic
+from holdfast.broker.retained_messages cimport RetainedMessages
+from holdfast.broker.shares cimport Pool
 from holdfast.broker.subscriptions cimport Subscription, SubscriptionTree
-from holdfast.broker.topics cimport Ahead, TopicTable
+from holdfast.broker.topics cimport Ahead
 
 
 cdef struct Draft:
@@ -31,46 +32,44 @@ cdef struct Draft:
     uint16_t packet_id
     uint8_t qos
     bint retain
+    uint64_t account        # who pays if it is retained and has no source
 
 
-cdef class Core(Protection):
-    cdef readonly TopicTable topics
+cdef class Core(RetainedMessages):
     cdef readonly SubscriptionTree tree
     cdef readonly list known_again      # (topic, link, index): acknowledgements of what came again
     cdef public list heard              # words of clients that serve channels, for plain Python
     cdef public list slowed             # connections that were too fast, for plain Python to let go on later
-    cdef Ledger* ledger
     cdef readonly uint64_t number       # publications accepted so far
     cdef readonly uint64_t number_sliced    # how many those were when a slice was last dispatched
     cdef public object terms_for        # topic name -> Terms
-    cdef public object retained_names   # where names of topics with a retained message are kept
-    cdef public dict retained_log       # names whose retained message changed; None: nobody wants to know
     cdef public int64_t to_backup_ns, failover_ns   # the way to the backup, and x
     cdef public bint selective          # Proposition 1 holds: copy only what needs it
     cdef public uint64_t duplicates
     cdef uint32_t era                   # grows when another broker may have served: see missing()
     cdef readonly uint32_t receive_max, alias_max
-    cdef readonly uint32_t packet_bytes_max, levels_max, backlog_max, jobs_ahead_max
-    cdef readonly size_t retained_count, retained_bytes, retained_messages_max, retained_bytes_max
-    cdef size_t pending_bytes           # of unfinished packets, all connections together
-    cdef readonly size_t buffer_bytes_max
-    cdef public uint64_t packets_received, bytes_received, messages_received, messages_refused
+    cdef readonly uint32_t packet_bytes_max, connect_bytes_max, control_bytes_max, pairs_max
+    cdef readonly uint32_t levels_max, backlog_max, jobs_ahead_max
+    cdef Pool* connecting               # of unfinished packets of connections whose clients were not let in yet
+    cdef Pool* pending                  # of those of all others
+    cdef public uint64_t packets_received, bytes_received, messages_received
     cdef Ahead ahead
     cdef bint full
     cdef uint8_t* _scratch
     cdef size_t _scratch_size
     cdef public object control          # connections whose next packet plain Python handles
-    cdef public object aside            # those whose next packet is SUBSCRIBE or UNSUBSCRIBE, and was put aside
+    cdef public object aside            # those that were put aside: SUBSCRIBE, UNSUBSCRIBE, or beyond their share
     cdef public object ask              # handles a SUBSCRIBE or UNSUBSCRIBE of a connection where it is read
-    cdef public int64_t ask_left        # how many of their filters may take effect so before the next turn
+    cdef public int64_t work_left       # units that may be spent on what is read before the next turn
+    cdef public int64_t share_max       # of these by one connection at a time
+    cdef int64_t looked                 # units that this slice spent on looking up routes
     cdef public object unanswered       # what took effect so, and awaits its SUBACK or UNSUBACK
     cdef public list ended              # Ended: subscriptions that are gone, while older messages wait
 
     cdef bint sated(self) noexcept
+    cdef bint crowded(self) noexcept
+    cdef void relieve(self)
     cdef uint8_t* scratch(self, size_t size) except NULL
-    cdef bint may_publish(self, Topic* topic, bint serves) noexcept
-    cdef bint hear(self, Topic* topic, Draft* draft, str client_id) noexcept
-    cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept
     cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept
     cdef bint refresh(self, Topic* topic) noexcept
     cdef void _refresh(self, Topic* topic) except *
@@ -79,7 +78,6 @@ cdef class Core(Protection):
     cdef void dispatch(self, Message* m) noexcept
     cdef void repeated(self, Topic* topic, Link source, int64_t ack)
     cdef void offered(self, Message* m) noexcept
+    cdef void _look_again(self, Topic* topic) noexcept
     cdef bint dispatch_again(self, Message* m) noexcept
-    cdef bint retain(self, Topic* topic, Message* m) noexcept
-    cdef void _name_retained(self, Topic* topic, bint present) noexcept
     cdef void _add_route(self, Topic* topic, Subscription subscription, dict seen) except *

@@ -4,19 +4,15 @@ from typing import Any
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.link import Link
-from holdfast.broker.protection import Protection
+from holdfast.broker.retained_messages import RetainedMessages
 from holdfast.broker.subscriptions import Ended, Subscription, SubscriptionTree
 from holdfast.broker.terms import Terms
-from holdfast.broker.topics import TopicTable
 
-class Core(Protection):
-    topics: TopicTable
+class Core(RetainedMessages):
     tree: SubscriptionTree
     number: int
     number_sliced: int
     terms_for: Callable[[bytes], Terms]
-    retained_names: Any
-    retained_log: dict[bytes, None] | None
     heard: list[tuple[str, bytes, bytes, int, bytes, int, int]]
     slowed: list[Connection]
     known_again: list[tuple[bytes, Link, int]]
@@ -27,21 +23,20 @@ class Core(Protection):
     receive_max: int
     alias_max: int
     packet_bytes_max: int
+    connect_bytes_max: int
+    control_bytes_max: int
+    pairs_max: int
     levels_max: int
     backlog_max: int
     jobs_ahead_max: int
-    retained_count: int
-    retained_bytes: int
-    retained_messages_max: int
-    retained_bytes_max: int
     packets_received: int
     bytes_received: int
     messages_received: int
-    messages_refused: int
     control: deque[Any]
     aside: deque[Any]
     ask: Callable[[Any], None]
-    ask_left: int
+    work_left: int
+    share_max: int
     unanswered: deque[Any]
     ended: list[Ended]
     def __init__(self, *, policy: int, seed: int, limits: Any) -> None: ...
@@ -49,6 +44,14 @@ class Core(Protection):
     def messages_held(self) -> int: ...
     @property
     def bytes_held(self) -> int: ...
+    @property
+    def connecting_bytes(self) -> int: ...
+    @property
+    def pending_bytes(self) -> int: ...
+    @property
+    def strained(self) -> bool: ...
+    @property
+    def work_waiting(self) -> bool: ...
     def publish(
         self,
         topic: bytes,
@@ -60,12 +63,11 @@ class Core(Protection):
         expiry_at: int = 0,
         expiry_s: int = 0,
         origin: int = 0,
+        account: int = 0,
     ) -> int: ...
-    def retained_message(self, topic: bytes) -> tuple[Any, ...] | None: ...
     def set_retained(self, topic: bytes, message: tuple[Any, ...] | None) -> None: ...
     def acknowledge_repeated(self) -> None: ...
     def number_from(self, number: int) -> None: ...
-    def offer_retained(self, topic: bytes, subscription: Subscription, until: int) -> bool: ...
     def give(
         self,
         subscription: Subscription,

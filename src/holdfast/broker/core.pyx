@@ -1,14 +1,12 @@
 """The message proxy, the job generator and the dispatcher: everything that happens to every message."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memset
+from libc.string cimport memset
 
 from collections import deque
-
-from holdfast.mqtt.conventions import CHANNEL_TOPICS, RESERVED_TOPICS
 
 from holdfast.broker.jobs cimport Job, jobs_pop
 from holdfast.broker.link cimport Board, Link
@@ -17,42 +15,43 @@ from holdfast.broker.message cimport (
     NO_LOCAL, OFFERED, OWED, RECOVERED, RETAIN, SHARED, TRACKED, Ledger, Message, Route, Topic,
     ledger_free, message_drop, message_hold, message_new, message_payload, message_props, topic_clear_routes,
 )
-from holdfast.broker.protection cimport DISPATCH, Protection
+from holdfast.broker.protection cimport DISPATCH
 from holdfast.broker.publish cimport LEAVES_GAPS
+from holdfast.broker.retained_messages cimport RetainedMessages
 from holdfast.broker.session cimport AGAIN, Session
+from holdfast.broker.shares cimport Share, pool_abandon, pool_heaviest, pool_new
 from holdfast.broker.subscriptions cimport (
     Ended, SharedGroup, Subscription, SubscriptionTree, offer_specially, still_due,
 )
 from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
-from holdfast.broker.topics cimport TopicTable
+from holdfast.broker.topics cimport TopicTable, routes_bytes
 
 cdef int64_t SECOND_NS = 1_000_000_000
 cdef int64_t ALARM_COPY_NS = 10_000_000    # an alarm without a period that is not confirmed by then is copied
 cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it should carry, when there are as many
+cdef int64_t LOOKED_MAX = 4096  # units that a slice may spend on looking up routes again
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
 cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
+cdef uint32_t RELIEVED_AT_ONCE = 4096   # messages of sessions that hold too much, in one turn
 cdef uint8_t QUOTA_EXCEEDED = 0x97
+cdef int64_t ROUTES_UNITS = 4   # looking up the contract and the routes of a topic, if little is found
+cdef int64_t STEPS_IN_UNIT = 8  # of the tree of subscriptions; see work.py
 cdef uint64_t GAP_MAX = 1_000_000   # numbers that a publisher may leave out and be believed
-cdef tuple RESERVED = tuple(name.encode() for name in RESERVED_TOPICS)
-cdef bytes CHANNEL = CHANNEL_TOPICS.encode()
 
 
-cdef inline bint begins(Topic* topic, bytes prefix) noexcept:
-    return topic.size >= PyBytes_GET_SIZE(prefix) and (
-        memcmp(topic.text, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix)) == 0)
-
-
-cdef class Core(Protection):
+cdef class Core(RetainedMessages):
     def __cinit__(self) -> None:
         self.ledger = <Ledger*>calloc(1, sizeof(Ledger))
-        if self.ledger == NULL:
+        self.connecting = pool_new(0, 0)
+        self.pending = pool_new(0, 0)
+        if self.ledger == NULL or self.connecting == NULL or self.pending == NULL:
             raise MemoryError
 
     def __init__(self, *, int policy, uint64_t seed, limits) -> None:
         self.board = Board()
         self.board.sent = &self.sent
         self.board.written = &self.written
-        self.topics = TopicTable(limits.topics_max, seed)
+        self.topics = TopicTable(limits.topics_max, limits.topics_bytes_max, seed)
         self.tree = SubscriptionTree()
         self.policy = <PolicyKind>policy
         self.control = deque()
@@ -62,12 +61,17 @@ cdef class Core(Protection):
         self.receive_max = limits.receive_max
         self.alias_max = limits.topic_alias_max
         self.packet_bytes_max = limits.packet_bytes_max
+        self.connect_bytes_max = limits.connect_bytes_max
+        self.control_bytes_max = limits.control_bytes_max
+        self.pairs_max = limits.user_properties_max
         self.levels_max = limits.topic_levels_max
         self.backlog_max = 2 * limits.slice_jobs_max
         self.jobs_ahead_max = SLICES_AHEAD * limits.slice_jobs_max
-        self.buffer_bytes_max = limits.buffer_bytes_max
-        self.retained_messages_max = limits.retained_messages_max
-        self.retained_bytes_max = limits.retained_bytes_max
+        self.connecting.max = self.connecting.soft = limits.connecting_bytes_max
+        self.pending.max = self.pending.soft = limits.pending_bytes_max
+        self.board.outputs.bound(limits.output_bytes_max)
+        self.board.share_out(limits.buffer_bytes_max)
+        self.retain_up_to(limits.retained_messages_max, limits.retained_bytes_max)
         self.backup_bytes_max = limits.backup_bytes_max
         self.board.marks_wait_ns = limits.marks_lag_ns // 2
         self.selective = True
@@ -77,6 +81,8 @@ cdef class Core(Protection):
 
     def __dealloc__(self) -> None:
         free(self._scratch)
+        pool_abandon(self.connecting)
+        pool_abandon(self.pending)
         if self.ledger.messages == 0:
             ledger_free(self.ledger)
         else:
@@ -92,8 +98,29 @@ cdef class Core(Protection):
     def bytes_held(self) -> int:
         return self.ledger.bytes
 
+    @property
+    def connecting_bytes(self) -> int:
+        """What unfinished packets take of clients that were not let in yet."""
+        return self.connecting.bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        """What those of all others take."""
+        return self.pending.bytes
+
+    @property
+    def strained(self) -> bool:
+        """Whether a bound that all share was reached, and somebody is to pay."""
+        return len(self.board.overloaded) > 0 or len(self.board.outputs.choked) > 0
+
+    @property
+    def work_waiting(self) -> bool:
+        """Whether the next turn has something to do though nothing comes in."""
+        return self.jobs.len > 0 or self.crowded()
+
     def publish(self, bytes topic not None, bytes payload not None, *, uint8_t qos=0, bint retain=False,
-                bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0, uint64_t origin=0) -> int:
+                bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0, uint64_t origin=0,
+                uint64_t account=0) -> int:
         """A message of the broker's own, or a will. Returns a reason code."""
         cdef Topic* record = self.topic_at(<const uint8_t*>(<char*>topic), len(topic))
         cdef Draft draft
@@ -108,20 +135,8 @@ cdef class Core(Protection):
         draft.expiry_s = expiry_s
         draft.qos = qos
         draft.retain = retain
+        draft.account = account
         return self.accept(record, &draft, None, origin, -1)
-
-    def retained_message(self, bytes topic not None) -> tuple[object, ...] | None:
-        """A topic's retained message as (number, created, qos, expires, expiry_at, props, payload)."""
-        cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
-        cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
-        cdef Message* m
-        if record == NULL or record.retained == NULL:
-            return None
-        m = record.retained
-        return (m.minor, m.created_ns, m.qos,
-                m.expires_ns + self.board.wall_ns - self.board.now_ns if m.expires_ns else 0, m.expiry_at,
-                PyBytes_FromStringAndSize(<char*>message_props(m), m.props_size),
-                PyBytes_FromStringAndSize(<char*>message_payload(m), m.payload_size))
 
     def set_retained(self, bytes topic not None, tuple message) -> None:
         """What another broker retains; None: nothing any more."""
@@ -145,26 +160,9 @@ cdef class Core(Protection):
             m.flags = RETAIN | OFFERED | DISPATCHED
             m.expiry_at = expiry_at
             m.expires_ns = expires_wall_ns - self.board.wall_ns + self.board.now_ns if expires_wall_ns else 0
-        self.retain(record, m)
+        self.retain(record, m, 0)
         if m != NULL:
             message_drop(m)
-
-    def offer_retained(self, bytes topic not None, Subscription subscription not None, uint64_t until) -> bool:
-        """Sends a topic's retained message, if it has one published up to then, to a new subscription."""
-        cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
-        cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
-        cdef Message* m
-        if record == NULL or record.retained == NULL:
-            return False
-        m = record.retained
-        if m.minor > until:
-            return False
-        if m.expires_ns and self.board.now_ns >= m.expires_ns:
-            self.retain(record, NULL)
-            return False
-        subscription.session.offer(m, min(m.qos, subscription.qos), RETAIN | AGAIN,
-                                   NULL if subscription.ids is None else <PyObject*>subscription.ids)
-        return True
 
     def give(self, Subscription subscription not None, bytes topic not None, bytes payload not None, *,
              uint8_t qos=1, bint retain=False, bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0) -> bool:
@@ -204,13 +202,17 @@ cdef class Core(Protection):
         """Dispatches messages, smallest key first, until that many deliveries are made; returns how many wait.
 
         Every delivery counts, so that a slice takes much the same time at any fan-out; but a slice ends in a
-        write to each link it touched, so a wide one goes on until the writes are worth their while."""
+        write to each link it touched, so a wide one goes on until the writes are worth their while. Routes that
+        must be looked up again have a bound of their own."""
         cdef Job job
         cdef size_t done = 0
+        if self.crowded():
+            self.relieve()
         self.copy_when_due()
         self.tell_marks(0)
+        self.looked = 0
         while self.jobs.len and (done < jobs_max or done < min(
-                WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max)):
+                WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max)) and self.looked < LOOKED_MAX:
             job = jobs_pop(&self.jobs)
             if job.tag == DISPATCH:
                 self.dispatch(job.message)
@@ -220,7 +222,7 @@ cdef class Core(Protection):
                 done += 1
             message_drop(job.message)
         self.number_sliced = self.number
-        return self.jobs.len
+        return self.jobs.len + self.crowded()
 
     cdef bint sated(self) noexcept:
         """Whether enough waits to be delivered, and until half of it is. A broker that reads faster than it
@@ -229,7 +231,22 @@ cdef class Core(Protection):
             self.full = True
         elif self.jobs.len * 2 < self.jobs_ahead_max:
             self.full = False
-        return self.full
+        return self.full or self.crowded()
+
+    cdef bint crowded(self) noexcept:
+        """Whether sessions still hold more than they should: nothing is read before that is let go of."""
+        return self.board.pool.bytes > self.board.pool.soft
+
+    cdef void relieve(self):
+        """Lets go of a piece of it."""
+        cdef Share* heaviest
+        cdef uint32_t left = RELIEVED_AT_ONCE
+        while left and self.crowded():
+            heaviest = pool_heaviest(self.board.pool)
+            if heaviest == NULL:
+                return
+            (<Session>heaviest.owner).make_way()
+            left -= 1
 
     cdef uint8_t* scratch(self, size_t size) except NULL:
         """Room for bytes that live until the next packet."""
@@ -243,36 +260,6 @@ cdef class Core(Protection):
         return self._scratch
 
     # A topic, its contract and its subscribers
-
-    cdef bint may_publish(self, Topic* topic, bint serves) noexcept:
-        """Topics under $SYS and the subscription prefixes are the broker's own; a client that serves channels
-        publishes under theirs."""
-        cdef bytes prefix
-        for prefix in RESERVED:
-            if begins(topic, prefix):
-                return serves and begins(topic, CHANNEL)
-        return 1
-
-    cdef bint hear(self, Topic* topic, Draft* draft, str client_id) noexcept:
-        """Whether this is a word of a client that serves channels to the broker itself; it is taken then."""
-        if not begins(topic, CHANNEL) or topic.size == len(CHANNEL) or topic.text[len(CHANNEL)] != 0x24:
-            return 0
-        self.heard.append((
-            client_id,
-            PyBytes_FromStringAndSize(<char*>topic.text, topic.size),
-            PyBytes_FromStringAndSize(<char*>draft.payload, draft.payload_size),
-            draft.qos,
-            PyBytes_FromStringAndSize(<char*>draft.props, draft.props_size),
-            draft.expiry_at,
-            draft.expiry_s if draft.expiry_at else 0,
-        ))
-        return 1
-
-    cdef bint too_deep(self, const uint8_t* text, uint32_t size) noexcept:
-        cdef uint32_t i, levels = 1
-        for i in range(size):
-            levels += text[i] == 0x2F
-        return levels > self.levels_max
 
     cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept:
         """The topic of that name, its routes and terms current; NULL when the table is full."""
@@ -297,6 +284,7 @@ cdef class Core(Protection):
         """Looks up the contract and the subscriptions of a topic again."""
         cdef bytes name = PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
         cdef Terms terms = self.terms_for(name)
+        cdef uint64_t visited = self.tree.visited
         cdef list found = self.tree.match(name)
         cdef dict seen = {}
         cdef Route* route
@@ -304,6 +292,9 @@ cdef class Core(Protection):
         cdef Ended ended
         cdef int64_t deadline_ns = terms.deadline_ns
         cdef int64_t loss = terms.loss_tolerance
+        self.work_left -= ROUTES_UNITS + (
+            <int64_t>(self.tree.visited - visited) + len(found) + len(self.ended)) // STEPS_IN_UNIT
+        self.topics.bytes_held -= routes_bytes(topic)
         topic_clear_routes(topic)
         if len(found) + len(self.ended) > 1:
             topic.routes = <Route*>malloc((len(found) + len(self.ended)) * sizeof(Route))
@@ -356,6 +347,11 @@ cdef class Core(Protection):
             if loss < 0:
                 topic.replicate_ns = topic.dispatch_ns
         topic.stamp = self.topics.current_stamp(topic)
+        if topic.routes != &topic.nearest:
+            self.topics.bytes_held += routes_bytes(topic)
+            topic.pins += 1
+            self.topics.fit(0, 0)
+            topic.pins -= 1
 
     cdef void _add_route(self, Topic* topic, Subscription subscription, dict seen) except *:
         """One route for each client: overlapping subscriptions become one, at the highest QoS, with all their
@@ -395,6 +391,7 @@ cdef class Core(Protection):
         cdef Message* m
         cdef int64_t now_ns = self.board.now_ns
         cdef int64_t travelled_ns
+        cdef uint64_t account
         if terms.durable and self.journal_refuses and ack >= 0:
             return QUOTA_EXCEEDED   # also what came before: it may not be in the journal
         if draft.publisher and draft.publisher == topic.publisher and draft.sequence <= topic.sequence:
@@ -431,7 +428,8 @@ cdef class Core(Protection):
         topic.last_major = m.major
         if draft.retain:
             m.flags |= RETAIN
-            if not self.retain(topic, m if m.payload_size else NULL) and ack >= 0 and source.version == 5:
+            account = source.account if source is not None else draft.account
+            if not self.retain(topic, m if m.payload_size else NULL, account) and ack >= 0 and source.version == 5:
                 message_drop(m)
                 return QUOTA_EXCEEDED
         if self.board.backup is not None and not self.protect(m, travelled_ns, ack >= 0):
@@ -472,37 +470,6 @@ cdef class Core(Protection):
         if topic.era == self.era and not topic.publisher & LEAVES_GAPS and gap <= GAP_MAX:
             (<Terms>topic.terms).lose(gap, gap, self.board.wall_ns)
 
-    cdef bint retain(self, Topic* topic, Message* m) noexcept:
-        """Keeps `m` as the topic's retained message, or none when NULL. Returns 0 when a bound forbids it."""
-        cdef Message* before = topic.retained
-        if m != NULL and before == NULL and (self.retained_count >= self.retained_messages_max
-                                             or self.retained_bytes + m.size > self.retained_bytes_max):
-            self.messages_refused += 1
-            return 0
-        if before != NULL:
-            self.retained_count -= 1
-            self.retained_bytes -= before.size
-            topic.retained = NULL
-        if m != NULL:
-            message_hold(m)
-            topic.retained = m
-            self.retained_count += 1
-            self.retained_bytes += m.size
-        if (before == NULL) != (m == NULL):
-            self._name_retained(topic, m != NULL)
-        if self.retained_log is not None:
-            self.retained_log[PyBytes_FromStringAndSize(<char*>topic.text, topic.size)] = None
-        if before != NULL:
-            message_drop(before)
-        return 1
-
-    cdef void _name_retained(self, Topic* topic, bint present) noexcept:
-        name = PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
-        if present:
-            self.retained_names.add(name)
-        else:
-            self.retained_names.discard(name)
-
     cdef void dispatch(self, Message* m) noexcept:
         """Offers one message to every subscriber."""
         cdef Topic* topic = m.topic
@@ -511,7 +478,7 @@ cdef class Core(Protection):
         cdef uint32_t i, matched = 0
         cdef uint8_t bits, qos
         if topic.stamp != self.topics.current_stamp(topic):
-            self.refresh(topic)
+            self._look_again(topic)
         for i in range(topic.routes_len):
             route = &topic.routes[i]
             if route.flags & (SHARED | ENDED):
@@ -527,6 +494,13 @@ cdef class Core(Protection):
         if matched:
             m.flags |= MATCHED
         self.offered(m)
+
+    cdef void _look_again(self, Topic* topic) noexcept:
+        """Its routes changed since its message came: the slice pays for that, not what is read next."""
+        cdef int64_t before = self.work_left
+        self.refresh(topic)
+        self.looked += before - self.work_left
+        self.work_left = before
 
     cdef void offered(self, Message* m) noexcept:
         """Every subscriber was offered the message: who else waits for that?"""

@@ -1,7 +1,6 @@
 # The sending side of one connection: what waits to be written, and the acknowledgements it still owes.
 #
 # Laws:
-#   bytes leave in the order in which they were put here
 #   acknowledgements leave in the order in which their PUBLISHes came
 #   a link with something to write, to close or to pause stands on the board exactly once
 #   a tracked message counts as handed to a socket when the bytes behind which it stands were written
@@ -15,7 +14,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.awaiting cimport Awaiting
 from holdfast.broker.message cimport DISPATCHED, OFFERED, Had, Message, Topic
-from holdfast.mqtt.wire cimport Out
+from holdfast.broker.output cimport Output, Outputs
+from holdfast.broker.shares cimport Pool
 
 cdef enum:
     OUT_HIGH = 65536    # a link with this much unwritten takes no more messages until it has been flushed
@@ -46,7 +46,10 @@ cdef class Board:
     cdef Waiting peers      # links to other brokers with something to write: they go first
     cdef Waiting ready      # links with something to write, to close or to pause
     cdef Waiting pumps      # sessions whose queues can move on
-    cdef public list overloaded  # sessions that can keep no contract any more: their bounds are reached
+    cdef public list overloaded  # (session, how many messages it held, whether for others' sake): no contract of
+                                 # theirs can be kept any more
+    cdef Pool* pool         # of what all sessions hold
+    cdef readonly Outputs outputs
     cdef public list held        # sessions that slow their publishers
     cdef public int64_t now_ns
     cdef public int64_t wall_ns      # the wall clock at now_ns
@@ -114,12 +117,12 @@ cdef inline bint marked_in_passing(Message* m, uint64_t serial) noexcept nogil:
     return 1
 
 
-cdef class Link:
-    cdef Out out
+cdef class Link(Output):
     cdef Message** handed           # owned: tracked messages among the bytes in `out`
     cdef uint32_t handed_len, handed_cap
     cdef readonly bint peer         # another broker, not a client
     cdef uint64_t serial            # of the session that it was attached to last
+    cdef uint64_t account           # who pays for what that session retains
     cdef readonly Board board
     cdef bint listed
     cdef public bint writable
@@ -127,7 +130,6 @@ cdef class Link:
     cdef public bint full           # too much of what it sent waits in the job queue
     cdef public uint32_t holds      # slow subscribers that hold it back
     cdef public int version         # 0 until CONNECT was accepted
-    cdef public uint32_t packet_max
     cdef public uint32_t inbound    # QoS 1 and 2 messages from the client that are not yet acknowledged
     cdef public uint32_t backlog    # messages from the client whose dispatch job waits
     cdef Ack* acks

@@ -1,10 +1,12 @@
 from typing import Any
 
+from holdfast.broker.output import Output, Outputs
 from holdfast.broker.session import Session
 
 class Board:
-    overloaded: list[Session]
+    overloaded: list[tuple[Session, int, bool]]
     held: list[Session]
+    outputs: Outputs
     now_ns: int
     wall_ns: int
     took_over_ns: int
@@ -25,6 +27,9 @@ class Board:
     marks: int
     marks_lag_ns: int
     marks_lag_max_ns: int
+    @property
+    def sessions_bytes(self) -> int: ...
+    def share_out(self, bytes_max: int) -> None: ...
     def take_ready(self) -> list[Wire]: ...
     stirred: bool
     @property
@@ -33,7 +38,7 @@ class Board:
     @property
     def waiting(self) -> bool: ...
 
-class Link:
+class Link(Output):
     board: Board
     peer: bool
     writable: bool
@@ -41,7 +46,6 @@ class Link:
     full: bool
     holds: int
     version: int
-    packet_max: int
     inbound: int
     backlog: int
     @property

@@ -12,15 +12,18 @@ from holdfast.broker.message cimport (
     message_drop, message_forget_had, message_hold, message_mark, message_payload, message_props, message_rest,
     message_topic, message_wire, topic_unpin,
 )
+from holdfast.broker.output cimport Output, Outputs
+from holdfast.broker.shares cimport pool_abandon, pool_new
 from holdfast.broker.terms cimport Terms
 from holdfast.mqtt.wire cimport (
-    Out, out_free, out_reserve, varint_size, write_u16, write_u32, write_varint,
+    varint_size, write_u16, write_u32, write_varint,
 )
 
 cdef extern from *:
     int __builtin_popcountll(uint64_t bits) noexcept nogil
 
 cdef uint64_t ANNOUNCED = <uint64_t>1 << 63  # in a flight log, with an identifier: see memory.py
+cdef size_t NO_BOUND = <size_t>-1 // 2
 cdef uint8_t PUBACK = 0x40
 cdef uint8_t PUBREC = 0x50
 cdef uint8_t TOPIC_ALIAS = 0x23
@@ -35,6 +38,10 @@ assert len(NO_JOURNAL) < 120, "the packet's lengths are written in one byte each
 
 cdef class Board:
     def __cinit__(self) -> None:
+        self.pool = pool_new(NO_BOUND, NO_BOUND)
+        if self.pool == NULL:
+            raise MemoryError
+        self.outputs = Outputs()
         self.overloaded = []
         self.held = []
         self.coordinated = True
@@ -54,6 +61,18 @@ cdef class Board:
         free(self.discards)
         free(self.ready.items)
         free(self.pumps.items)
+        pool_abandon(self.pool)
+
+    def share_out(self, size_t bytes_max) -> None:
+        """How much all sessions may hold together. A session that holds most makes room when seven eighths are
+        taken, so that nobody has to wait for all of it."""
+        self.pool.max = bytes_max
+        self.pool.soft = bytes_max - bytes_max // 8
+
+    @property
+    def sessions_bytes(self) -> int:
+        """What all sessions hold."""
+        return self.pool.bytes
 
     cdef bint wait_in(self, Waiting* waiting, object item) noexcept:
         cdef PyObject** grown
@@ -227,13 +246,9 @@ cdef class Board:
         return self.discards_since_ns + DISCARD_WAIT_NS if self.discards_len else None
 
 
-cdef class Link:
-    def __cinit__(self) -> None:
-        self.packet_max = 0xFFFFFFFF
-
+cdef class Link(Output):
     def __dealloc__(self) -> None:
         self.release()
-        out_free(&self.out)
         free(self.handed)
 
     cdef void release(self) noexcept:
@@ -270,7 +285,7 @@ cdef class Link:
         self.mark()
 
     cdef bint put(self, const uint8_t* data, size_t size) noexcept:
-        if size > self.packet_max or not out_reserve(&self.out, size):
+        if size > self.packet_max or not self.room(size):
             return 0
         memcpy(self.out.data + self.out.len, data, size)
         self.out.len += size
@@ -289,7 +304,7 @@ cdef class Link:
         """What is to be written now, for a driver that takes it whole."""
         cdef bytes data = PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len)
         self.board.bytes_sent += self.out.len
-        out_free(&self.out)
+        self.empty()
         return data
 
     @property
@@ -427,7 +442,7 @@ cdef class Link:
             rest = m.payload_size
         remaining = 2 + m.topic_size + extra + rest
         size = 1 + varint_size(remaining) + remaining
-        if size > self.packet_max or not out_reserve(&self.out, size):
+        if size > self.packet_max or not self.room(size):
             return 0
         at = self.out.data + self.out.len
         self.out.len += size
@@ -461,7 +476,7 @@ cdef class Link:
         if first & 0x06:
             remaining += 2
         size = 1 + varint_size(remaining) + remaining
-        if size > self.packet_max or not out_reserve(&self.out, size):
+        if size > self.packet_max or not self.room(size):
             if fresh:
                 self.forget_alias(m.topic)
             return 0
@@ -554,7 +569,7 @@ cdef class Wire(Link):
 
     cpdef flushed(self):
         """What was ready has been written: more may follow."""
-        if self.handed_len:
+        if self.handed_len and not self.choked:
             self.handed_over(1)
 
     cpdef bint wants_bytes(self):
@@ -568,7 +583,7 @@ cdef class Wire(Link):
     cdef void sent(self, size_t size) noexcept:
         """So many of the bytes that waited were written."""
         if size >= self.out.len:
-            out_free(&self.out)
+            self.empty()
         elif size:
             self.out.len -= size
             memmove(self.out.data, self.out.data + size, self.out.len)

@@ -2,7 +2,7 @@
 #
 # Laws:
 #   a message is written once, in message_new's caller, before anyone else sees it; afterwards only `refs`,
-#   `holders`, `had` and the flags from TRACKED on change
+#   `holders`, `kept`, `had` and the flags from TRACKED on change
 #   `wire` holds room for a fixed header, then topic, properties and payload as MQTT 5 sends them, so that the
 #   commonest send (MQTT 5, QoS 0, nothing to add) is one memcpy
 #   the ledger knows at every moment how many messages live and how many bytes they take, marks included
@@ -85,6 +85,7 @@ cdef struct Topic:
     uint16_t size
     uint32_t serial         # how many topics its table made before: a pointer may be another topic's soon
     Message* retained       # owned
+    uint64_t retained_by    # whose account pays for it; 0: nobody's
     uint64_t last_copy      # likewise for its replicate jobs
     int64_t patient_ns      # until then a copy of this topic may wait LONG, and later ones wait behind it
     uint64_t publisher      # whose stamp its last message had, as a hash, and its number: what comes again is known
@@ -130,6 +131,7 @@ cdef struct Message:
     uint32_t props_size   # without the length in front
     uint32_t payload_size
     uint32_t expiry_at    # where in the properties the expiry value stands; 0 when there is none
+    uint32_t kept         # sessions that keep it, in a queue or on its way to their client
     uint64_t major        # the key the policy gave it: smaller goes first
     uint64_t minor        # publication number: breaks ties, and tells what came before a subscription
     int64_t created_ns    # wall clock

@@ -1,7 +1,7 @@
 """What a client may publish to, compiled: a table of decisions beside the topics they are about."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from holdfast.broker.message cimport Topic
@@ -18,21 +18,25 @@ cdef class Permit:
     def __dealloc__(self) -> None:
         free(self.slots)
 
-    cdef bint ask(self, Topic* topic) noexcept:
-        cdef bint allowed = 0
+    cdef uint8_t ask(self, Topic* topic) noexcept:
+        cdef uint8_t rights = self.rights_to(topic.text, topic.size)
         cdef uint64_t* slot
-        try:
-            allowed = self._decide(topic)
-        except Exception:
-            return 0
         if self.slots[topic.serial & self.mask] != 0:
             self._make_room()
         slot = &self.slots[topic.serial & self.mask]
-        slot[0] = mark_of(topic) | <uint64_t>allowed
-        return allowed
+        slot[0] = mark_of(topic) | rights
+        return rights
 
-    cdef bint _decide(self, Topic* topic) except -1:
-        return bool(self.decide(PyBytes_FromStringAndSize(<char*>topic.text, topic.size)))
+    cdef uint8_t rights_to(self, const uint8_t* text, uint32_t size) noexcept:
+        """The same for a name, of which nothing is remembered."""
+        self.asked += 1
+        try:
+            return <uint8_t>self._decide(text, size)
+        except Exception:
+            return 0
+
+    cdef int _decide(self, const uint8_t* text, uint32_t size) except -1:
+        return <int>self.decide(PyBytes_FromStringAndSize(<char*>text, size)) & RIGHTS
 
     cdef void _make_room(self) noexcept:
         """A client with many topics gets a larger table, which starts empty."""

@@ -10,6 +10,7 @@ from holdfast.broker.awaiting cimport OF_SESSION, Awaited, Awaiting, await_numbe
 from holdfast.broker.copies cimport (
     ANNOUNCED, FLIGHT, RECEIVED, RELEASED, RESET, TAKEN, begin_frame, put_copy, put_had,
 )
+from holdfast.broker.identifiers cimport give_back
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
@@ -502,7 +503,7 @@ cdef class Protection:
 
     cdef void over(self, Session session, uint16_t packet_id):
         """A publisher's exchange is over; backup and journal are told."""
-        session.give_back(packet_id)
+        give_back(session, packet_id)
         self.board.note(RELEASED, session.serial, packet_id, 0)
         if session.kept is not None and packet_id in session.kept:
             session.kept.discard(packet_id)

@@ -1,25 +1,69 @@
 """The names of the topics that have a retained message, found by topic filter.
 
-Law: matching visits only names whose levels agree with the filter so far.
+Laws:
+- matching visits only names whose levels agree with the filter so far
+- a walk can be interrupted between any two nodes, while names come and go: it finds every name that is there
+  from its beginning to its end, none twice, and none that is gone when it comes by
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+ANY, ONE = WILDCARDS = b"#", b"+"
+
 
 class _Node:
-    __slots__ = ("children", "name")
+    """One level. The children of a node are a chain too, which a walk follows from one to the next; a node
+    that was removed has nothing below it, and still knows who came behind it."""
+
+    __slots__ = ("before", "behind", "children", "first", "last", "name")
 
     def __init__(self) -> None:
-        self.children: dict[bytes, _Node] = {}
+        self.children: dict[bytes, _Node] | None = None
         self.name: bytes | None = None
+        self.first: _Node | None = None
+        self.last: _Node | None = None
+        self.before: _Node | None = None
+        self.behind: _Node | None = None
+
+    def child(self, level: bytes) -> _Node:
+        """The child of that level, made if there is none."""
+        if self.children is None:
+            self.children = {}
+        child = self.children.get(level)
+        if child is None:
+            child = self.children[level] = _Node()
+            child.before = self.last
+            if self.last is None:
+                self.first = child
+            else:
+                self.last.behind = child
+            self.last = child
+        return child
+
+    def remove(self, level: bytes) -> None:
+        assert self.children is not None
+        child = self.children.pop(level)
+        if child.before is None:
+            self.first = child.behind
+        else:
+            child.before.behind = child.behind
+        if child.behind is None:
+            self.last = child.before
+        else:
+            child.behind.before = child.before
+        child.before = None
 
 
 class RetainedNames:
     def __init__(self) -> None:
-        self._root = _Node()
+        self._plain = _Node()
+        self._special = _Node()  # names that begin with '$', which no wildcard at the first level reaches
         self._names: dict[bytes, None] = {}
+
+    def _root(self, name: bytes) -> _Node:
+        return self._special if name.startswith(b"$") else self._plain
 
     def all(self) -> list[bytes]:
         """Every name there is, also those of the broker's own topics."""
@@ -27,45 +71,56 @@ class RetainedNames:
 
     def add(self, name: bytes) -> None:
         self._names[name] = None
-        node = self._root
+        node = self._root(name)
         for level in name.split(b"/"):
-            node = node.children.setdefault(level, _Node())
+            node = node.child(level)
         node.name = name
 
     def discard(self, name: bytes) -> None:
         self._names.pop(name, None)
-        path = [self._root]
+        path = [self._root(name)]
         levels = name.split(b"/")
         for level in levels:
-            if level not in path[-1].children:
+            child = (path[-1].children or {}).get(level)
+            if child is None:
                 return
-            path.append(path[-1].children[level])
+            path.append(child)
         path[-1].name = None
-        for parent, level in zip(reversed(path[:-1]), reversed(levels), strict=True):
-            if parent.children[level].children or parent.children[level].name is not None:
+        for at in range(len(levels) - 1, -1, -1):
+            if path[at + 1].children or path[at + 1].name is not None:
                 return
-            del parent.children[level]
+            path[at].remove(levels[at])
 
-    def matching(self, filter: bytes) -> Iterator[bytes]:
-        """Every name that the filter matches. The names may change while this is read: take them first."""
+    def surely_none(self, filter: bytes) -> bool:
+        """Whether one look tells that no name matches."""
+        if ONE not in filter and ANY not in filter:
+            return filter not in self._names
+        first = filter.partition(b"/")[0]
+        return first not in WILDCARDS and first not in (self._root(filter).children or ())
+
+    def matching(self, filter: bytes) -> list[bytes]:
+        """Every name that the filter matches."""
+        return [name for name in self.walk(filter) if name is not None]
+
+    def walk(self, filter: bytes) -> Iterator[bytes | None]:
+        """The same node by node: a name that the filter matches, or None for a node that has none."""
         levels = filter.split(b"/")
-        stack: list[tuple[_Node, int]] = [(self._root, 0)]
+        # Where to go on: a node, how many levels lead to it, and whether also those behind it.
+        stack: list[tuple[_Node, int, bool]] = [(self._root(filter), 0, False)]
         while stack:
-            node, at = stack.pop()
-            if at == len(levels):
-                if node.name is not None:
-                    yield node.name
-            elif levels[at] == b"#":
-                if node.name is not None:
-                    yield node.name
-                stack.extend((child, at) for child in self._children(node))
-            elif levels[at] == b"+":
-                stack.extend((child, at + 1) for child in self._children(node))
-            elif levels[at] in node.children:
-                stack.append((node.children[levels[at]], at + 1))
-
-    def _children(self, node: _Node) -> list[_Node]:
-        """A wildcard at the first level does not reach names that begin with '$'."""
-        if node is not self._root:
-            return list(node.children.values())
-        return [child for level, child in node.children.items() if not level.startswith(b"$")]
+            start, at, chain = stack.pop()
+            node: _Node | None = start
+            wanted = levels[at] if at < len(levels) else None
+            wild, rest = wanted in WILDCARDS, wanted == ANY
+            while node is not None:
+                below = None
+                if wild:
+                    below = node.first
+                elif wanted is not None and node.children is not None:
+                    below = node.children.get(wanted)
+                if below is not None:
+                    if chain and node.behind is not None:
+                        stack.append((node.behind, at, True))
+                    stack.append((below, at if rest else at + 1, wild))
+                yield node.name if rest or wanted is None else None
+                node = node.behind if chain and below is None else None

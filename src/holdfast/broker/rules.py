@@ -1,36 +1,61 @@
-"""Which user may publish and subscribe where: grants, and how a filter is found within one.
+"""Which user may publish and subscribe where, and under which client identifiers.
 
 Laws:
-- what no grant covers is refused; grants only add up, so their order means nothing
-- a filter is covered by a grant if every topic that it matches is matched by the grant's pattern
+- what no grant covers is refused, and what a denial touches is refused whatever grants say: their order means
+  nothing
+- a filter is covered by a grant if every topic that it matches is matched by the grant's pattern; it is
+  touched by a denial if any topic is matched by both
+- QoS and retain are limited for each grant: what one grant covers with its own limits is allowed
 - `%u` and `%c` stand for the user's name and the client identifier as plain text: with one that has a
-  wildcard, a '/' or a '$' in front a pattern is worth nothing, instead of more
+  wildcard, a '/' or a '$' in front a grant is worth nothing, instead of more, and a denial reaches as far as
+  it could mean
 - a pattern that begins with a wildcard covers nothing that begins with '$', as in MQTT
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from holdfast.mqtt.conventions import CHANNEL_TOPICS, SUBSCRIPTIONS_TOPIC
 
+Levels: TypeAlias = tuple[str, ...]
+
 ANY, ONE = "#", "+"
+ANY_TEXT = "*"  # in client identifiers
 USER, CLIENT, PERCENT = "%u", "%c", "%%"
 CHANNELS = CHANNEL_TOPICS.encode()
 SUBSCRIPTIONS = SUBSCRIPTIONS_TOPIC.encode()
 VARIABLE = re.compile(f"({USER}|{CLIENT}|{PERCENT})")
 RIGHTS_KEPT_MAX = 10_000
+QOS_HIGHEST, NEVER = 2, -1
+RETAINED_SHIFT = 2
+PUBLISHING_ALL = 0b1111
 
 
-class Grant(Struct, frozen=True):
-    """What one rule gives to those whom it names."""
+class Grant(Struct, frozen=True, omit_defaults=True):
+    """What one rule gives to those whom it names, and what it takes from them."""
 
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     serve_channels: bool = False
     tell_views: bool = False
+    deny_publish: tuple[str, ...] = ()
+    deny_subscribe: tuple[str, ...] = ()
+    qos_max: int = 2  # of what it gives
+    retain: bool = True  # whether what is published may be retained
+    clients: tuple[str, ...] = ()  # client identifiers; none here nor in other grants: any
+
+
+class Who(NamedTuple):
+    """Whose rights are asked about; `grant` is what came with its login, and is its own alone."""
+
+    user: str
+    client_id: str
+    grant: Grant | None = None
 
 
 class Rule(Struct, frozen=True):
@@ -41,11 +66,21 @@ class Rule(Struct, frozen=True):
     everyone: bool = False
 
 
+class Given(NamedTuple):
+    """A pattern with its variables filled in, and the limits of its grant."""
+
+    levels: Levels
+    qos_max: int
+    retain: bool
+
+
 class Rights(Struct, frozen=True):
     """What a user and client may do, every variable filled in."""
 
-    publish: tuple[tuple[str, ...], ...]
-    subscribe: tuple[tuple[str, ...], ...]
+    publish: tuple[Given, ...]
+    subscribe: tuple[Given, ...]
+    deny_publish: tuple[Levels, ...]
+    deny_subscribe: tuple[Levels, ...]
 
 
 class Rules:
@@ -55,36 +90,41 @@ class Rules:
         for rule in rules:
             for user in rule.users:
                 self._named.setdefault(user, []).append(rule.grant)
-        self._rights: dict[tuple[str, str], Rights] = {}
+        self._rights: dict[Who, Rights] = {}
 
     def grants(self, user: str) -> tuple[Grant, ...]:
         return (*self._everyone, *self._named.get(user, ()))
 
-    def rights(self, user: str, client_id: str) -> Rights:
-        key = user, client_id
-        known = self._rights.get(key)
+    def named(self) -> Iterable[str]:
+        """Every user that a rule names; the empty name stands for everybody else."""
+        return ("", *self._named)
+
+    def rights(self, who: Who) -> Rights:
+        known = self._rights.get(who)
         if known is None:
-            grants = self.grants(user)
-            known = Rights(
-                tuple(_filled(grants, "publish", user, client_id)),
-                tuple(_filled(grants, "subscribe", user, client_id)),
-            )
+            grants = self.grants(who.user) if who.grant is None else (*self.grants(who.user), who.grant)
+            known = rights_of(grants, who)
             if len(self._rights) >= RIGHTS_KEPT_MAX:
                 self._rights.clear()
-            self._rights[key] = known
+            self._rights[who] = known
         return known
 
-    def may_publish(self, user: str, client_id: str, topic: bytes) -> bool:
+    def publishing(self, who: Who, topic: bytes) -> int:
+        """How that client may publish to the topic: see `publishing` below."""
         if topic.startswith(CHANNELS):
-            return self.may_serve(user)
-        levels = tuple(topic.decode().split("/"))
-        return any(covers(pattern, levels) for pattern in self.rights(user, client_id).publish)
+            return PUBLISHING_ALL if self.may_serve(who.user) else 0
+        return publishing(self.rights(who), tuple(topic.decode().split("/")))
 
-    def may_subscribe(self, user: str, client_id: str, filter: bytes) -> bool:
+    def subscribing(self, who: Who, filter: bytes) -> int:
+        """The highest QoS with which that client may have the filter; NEVER: not at all."""
         if filter == SUBSCRIPTIONS:
-            return self.may_serve(user)
-        levels = tuple(filter.decode().split("/"))
-        return any(covers(pattern, levels) for pattern in self.rights(user, client_id).subscribe)
+            return QOS_HIGHEST if self.may_serve(who.user) else NEVER
+        return subscribing(self.rights(who), tuple(filter.decode().split("/")))
+
+    def may_connect(self, user: str, client_id: str) -> bool:
+        """Whether that user's clients may have the identifier."""
+        patterns = [pattern for grant in self.grants(user) for pattern in grant.clients]
+        return not patterns or any(names(pattern, user, client_id) for pattern in patterns)
 
     def may_serve(self, user: str) -> bool:
         return any(grant.serve_channels for grant in self.grants(user))
@@ -93,17 +133,69 @@ class Rules:
         return any(grant.tell_views for grant in self.grants(user))
 
 
-def _filled(grants: tuple[Grant, ...], what: str, user: str, client_id: str) -> list[tuple[str, ...]]:
-    filled = []
-    for grant in grants:
-        for pattern in getattr(grant, what):
-            levels = fill(pattern, user, client_id)
-            if levels is not None:
-                filled.append(levels)
-    return filled
+def rights_of(grants: Iterable[Grant], who: Who) -> Rights:
+    def given(what: str) -> tuple[Given, ...]:
+        return tuple(
+            Given(levels, grant.qos_max, grant.retain)
+            for grant in grants
+            for pattern in getattr(grant, what)
+            if (levels := fill(pattern, who.user, who.client_id)) is not None
+        )
+
+    def denied(what: str) -> tuple[Levels, ...]:
+        return tuple(
+            fill_widely(pattern, who.user, who.client_id)
+            for grant in grants
+            for pattern in getattr(grant, what)
+        )
+
+    return Rights(given("publish"), given("subscribe"), denied("deny_publish"), denied("deny_subscribe"))
 
 
-def fill(pattern: str, user: str, client_id: str) -> tuple[str, ...] | None:
+def publishing(rights: Rights, topic: Levels) -> int:
+    """Two numbers of two bits: how many QoS levels messages may have, and above them how many retained ones.
+
+    0 is none; broker/permit.pxd reads it for every message."""
+    if any(covers(pattern, topic) for pattern in rights.deny_publish):
+        return 0
+    plain_qos = retained_qos = 0
+    for given in rights.publish:
+        if covers(given.levels, topic):
+            plain_qos = max(plain_qos, given.qos_max + 1)
+            if given.retain:
+                retained_qos = max(retained_qos, given.qos_max + 1)
+    return plain_qos | retained_qos << RETAINED_SHIFT
+
+
+def allows(rights: int, qos: int, retain: bool) -> bool:
+    """Whether a message may be published by what `publishing` says."""
+    return qos < (rights >> RETAINED_SHIFT if retain else rights & 3)
+
+
+def subscribing(rights: Rights, filter: Levels) -> int:
+    if any(overlap(pattern, filter) for pattern in rights.deny_subscribe):
+        return NEVER
+    return max((given.qos_max for given in rights.subscribe if covers(given.levels, filter)), default=NEVER)
+
+
+def names(pattern: str, user: str, client_id: str) -> bool:
+    """Whether a pattern of client identifiers stands for this one; `*` in it is any text."""
+    if USER in pattern and not plain(user):
+        return False
+    front, star, back = pattern.partition(ANY_TEXT)
+    front, back = _spelled(front, user), _spelled(back, user)
+    if not star:
+        return client_id == front
+    room = len(client_id) >= len(front) + len(back)
+    return room and client_id.startswith(front) and client_id.endswith(back)
+
+
+def _spelled(part: str, user: str) -> str:
+    values = {USER: user, PERCENT: "%", CLIENT: CLIENT}
+    return "".join(values.get(each, each) for each in VARIABLE.split(part))
+
+
+def fill(pattern: str, user: str, client_id: str) -> Levels | None:
     """The levels of a pattern for that user and client; None when a name would change what it means."""
     values = {USER: user, CLIENT: client_id, PERCENT: "%"}
     parts = VARIABLE.split(pattern)
@@ -113,12 +205,23 @@ def fill(pattern: str, user: str, client_id: str) -> tuple[str, ...] | None:
     return tuple("".join(filled).split("/"))
 
 
+def fill_widely(pattern: str, user: str, client_id: str) -> Levels:
+    """The same for a denial: from a name on that would change what it means it denies everything."""
+    found: list[str] = []
+    for level in pattern.split("/"):
+        filled = fill(level, user, client_id)
+        if filled is None:
+            return (*found, ANY)
+        found += filled
+    return tuple(found)
+
+
 def plain(value: str) -> bool:
     """Whether a name can stand in a level without meaning anything there."""
     return bool(value) and not value.startswith("$") and not any(char in value for char in "+#/\0")
 
 
-def covers(pattern: tuple[str, ...], filter: tuple[str, ...]) -> bool:
+def covers(pattern: Levels, filter: Levels) -> bool:
     """Whether the pattern matches every topic that the filter, or topic, matches."""
     if filter[0].startswith("$") and pattern[0] in (ANY, ONE):
         return False
@@ -133,3 +236,18 @@ def covers(pattern: tuple[str, ...], filter: tuple[str, ...]) -> bool:
         if wanted == ANY or (given != ONE and given != wanted):
             return False
     return len(pattern) == len(filter) or pattern[len(filter) :] == (ANY,)
+
+
+def overlap(one: Levels, other: Levels) -> bool:
+    """Whether there can be a topic that both match."""
+    for first, second in ((one, other), (other, one)):
+        if first[0].startswith("$") and second[0] in (ANY, ONE):
+            return False
+    for index in range(max(len(one), len(other))):
+        if one[index : index + 1] == (ANY,) or other[index : index + 1] == (ANY,):
+            return True
+        if index >= len(one) or index >= len(other):
+            return False
+        if one[index] != other[index] and ONE not in (one[index], other[index]):
+            return False
+    return True

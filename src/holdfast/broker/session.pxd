@@ -3,8 +3,10 @@
 # Laws:
 #   order: messages of one topic and one QoS reach the client in the order of their keys, which is arrival's
 #   window: never more than `window` QoS 1 and 2 messages unacknowledged
-#   bounds: the queue never holds more than its limits; what goes is best effort first, then what the contract
-#   lets go (at most L in a row); beyond that the session is reported as overloaded, never silently thinned
+#   bounds: the queue never holds more messages or bytes than its limits, and no more bytes than that are on
+#   their way; what goes is best effort first, then what the contract lets go (at most L in a row); beyond that
+#   the session is reported as overloaded and holds nothing any more: it is never silently thinned
+#   shares: when all sessions together hold too much, whoever holds most pays (see shares.pxd)
 #   a packet identifier is in use from PUBLISH to PUBACK or PUBCOMP, across connections
 #   a QoS 2 delivery of a message that a journal has leaves when the journal knows its identifier, not before; of
 #   others the journal knows up to where identifiers may be given. So whoever goes on after a crash gives none that
@@ -16,7 +18,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.jobs cimport Job, JobQueue
 from holdfast.broker.link cimport Board, Link
-from holdfast.broker.message cimport Ledger, Message
+from holdfast.broker.message cimport Message
+from holdfast.broker.shares cimport Share
 
 cdef enum:  # lanes of the queue
     BEST_EFFORT = 0         # QoS 0, losses unlimited
@@ -60,6 +63,7 @@ cdef struct Flight:
 cdef class Session:
     cdef readonly str client_id
     cdef readonly uint64_t serial
+    cdef readonly uint64_t account      # who pays for what it retains: the same whenever its client comes
     cdef readonly Board board
     cdef readonly Link link
     cdef public uint32_t window
@@ -68,7 +72,7 @@ cdef class Session:
     cdef readonly size_t queued_bytes
     cdef uint32_t queue_messages_max
     cdef size_t queue_bytes_max
-    cdef size_t buffer_messages_max, buffer_bytes_max
+    cdef Share share            # of what all sessions hold
     cdef JobQueue lanes[LANES]
     cdef Flight* flights
     cdef uint32_t flights_cap
@@ -88,6 +92,8 @@ cdef class Session:
     cdef public set recalled    # those of them that only the journal knew, after a restart
     cdef uint64_t released_turn # of the journal, when one of them was given back last
     # Kept here for the plain Python side, which alone uses them.
+    cdef public bint over       # it ended; its subscriptions may still be there for a while
+    cdef readonly int64_t steps          # by how many nodes its filters made the way of a topic through the tree longer
     cdef public int64_t watched
     cdef public dict subscriptions
     cdef public object state
@@ -101,6 +107,12 @@ cdef class Session:
     cdef void announce(self, uint64_t ahead) noexcept
     cdef void queue(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef bint make_room(self, Message* m)
+    cdef bint room_among_all(self, Message* m)
+    cdef bint forget_stalest(self) noexcept
+    cdef bint give_way(self, Message* m)
+    cdef void make_way(self)
+    cdef void overload(self, bint shared)
+    cdef void drop(self, Message* m) noexcept
     cdef void forget_first(self, JobQueue* lane) noexcept
     cdef void hold_back(self, Message* m, uint8_t qos)
     cdef void pump(self) noexcept
@@ -113,14 +125,10 @@ cdef class Session:
     cdef void release(self, uint16_t packet_id) noexcept
     cdef void landed(self, Flight* flight, uint16_t packet_id) noexcept
     cdef void completed(self, uint16_t packet_id) noexcept
-    cdef bint receive(self, uint16_t packet_id, bint kept) except 0
-    cdef bint is_new(self, uint16_t packet_id)
-    cdef void give_back(self, uint16_t packet_id)
     cdef void land(self, Flight* flight) noexcept
+    cdef void unload(self, Flight* flight) noexcept
     cdef void let_go(self, Message* m) noexcept
     cdef bint room_for_flight(self) noexcept
-    cdef void skip_identifiers(self, uint16_t beyond) noexcept
-    cdef bint restore(self, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept
     cdef void want_pump(self) noexcept
     cdef bint window_open(self) noexcept
     cdef void _advance(self) noexcept

@@ -6,18 +6,23 @@ from holdfast.broker.link import Board, Link
 class Session:
     client_id: str
     serial: int
+    account: int
     board: Board
     link: Connection | None
     window: int
     in_flight: int
     queued: int
     queued_bytes: int
+    @property
+    def held_bytes(self) -> int: ...
     held_since_ns: int
     awaited_ns: int
     received: set[int] | None
     kept: set[int] | None
     recalled: set[int] | None
     recovered: set[int] | None
+    over: bool
+    steps: int
     watched: int
     subscriptions: dict[str, Any]
     state: Any
@@ -29,8 +34,6 @@ class Session:
         *,
         queue_messages_max: int,
         queue_bytes_max: int,
-        buffer_messages_max: int,
-        buffer_bytes_max: int,
     ) -> None: ...
     def attach(self, link: Link, window: int) -> None: ...
     def detach(self) -> None: ...

@@ -14,10 +14,15 @@ from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_pass
 from holdfast.broker.message cimport (
     EARLY, FINITE, JOURNALED, RECOVERED, TRACKED, Ledger, Message, Topic, message_drop, message_had, message_hold,
 )
+from holdfast.broker.shares cimport (
+    ENTRY_BYTES, Pool, Share, pool_heaviest, pool_join, pool_leave, share_fly, share_hold, share_land, share_let_go,
+    share_total,
+)
 from holdfast.broker.terms cimport Terms
 
 cdef uint8_t PUBREL = 0x62
 cdef uint8_t DUP = 0x08
+cdef uint32_t EVICTED_AT_ONCE = 4096    # messages, for the sake of one: the rest goes before more is read
 
 
 cdef inline bytes name_of(Topic* topic):
@@ -27,20 +32,26 @@ cdef inline bytes name_of(Topic* topic):
 @cython.final
 cdef class Session:
     def __init__(self, str client_id not None, uint64_t serial, Board board not None, *,
-                 uint32_t queue_messages_max, size_t queue_bytes_max,
-                 size_t buffer_messages_max, size_t buffer_bytes_max) -> None:
+                 uint32_t queue_messages_max, size_t queue_bytes_max) -> None:
         self.client_id = client_id
         self.serial = serial
+        self.account = <uint64_t>hash(client_id) | 1    # 0 is nobody's
         self.board = board
         self.window = PACKET_IDS
         self.queue_messages_max = queue_messages_max
         self.queue_bytes_max = queue_bytes_max
-        self.buffer_messages_max = buffer_messages_max
-        self.buffer_bytes_max = buffer_bytes_max
         self.subscriptions = {}
+        if self.share.pool == NULL and not pool_join(board.pool, &self.share, self):
+            raise MemoryError
 
     def __dealloc__(self) -> None:
         self._drop_everything()
+        pool_leave(&self.share)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds of what all sessions may hold together, in its queue and on the way to its client."""
+        return share_total(&self.share)
 
     def clear(self) -> None:
         """The session ends: nothing that waits for its client is kept."""
@@ -61,6 +72,7 @@ cdef class Session:
         while self.head != self.tail:
             self.land(&self.flights[self.head & (self.flights_cap - 1)])
             self.head += 1
+        self.resend = self.tail
         free(self.flights)
         self.flights = NULL
         self.flights_cap = 0
@@ -71,6 +83,7 @@ cdef class Session:
         """The client is connected: what was on its way goes again, then what waited."""
         self.link = link
         link.serial = self.serial
+        link.account = self.account
         self.awaited_ns = 0
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head
@@ -128,7 +141,8 @@ cdef class Session:
             self.pumping = self.board.wait_in(&self.board.pumps, self)
 
     cdef bint window_open(self) noexcept:
-        return self.in_flight < self.window and self.tail - self.head < PACKET_IDS
+        return (self.in_flight < self.window and self.tail - self.head < PACKET_IDS
+                and self.share.flying < self.queue_bytes_max)
 
     # A message for this client
 
@@ -141,12 +155,16 @@ cdef class Session:
         if m.flags & RECOVERED and self.has(m):
             return
         if self.link is None:
+            if self.over:
+                return
             if qos or (m.flags & FINITE and self.board.now_ns < self.awaited_ns):
                 self.queue(m, qos, bits, ids)
             return
         if (self.queued or self.resend != self.tail or not self.link.writable
                 or self.link.out.len >= OUT_HIGH or (qos and not self.window_open())):
             self.queue(m, qos, bits, ids)
+        elif qos and self.share.pool.bytes > self.share.pool.soft and not self.room_among_all(m):
+            self.drop(m)
         else:
             self.send(m, qos, bits, ids)
 
@@ -194,13 +212,14 @@ cdef class Session:
         cdef uint64_t turn = self.known_with(m) if qos == 2 else 0
         cdef bint waits = qos == 2 and (
             self.board.backup is not None or turn > self.board.turn_safe or self.behind)
-        if not self.room_for_flight():
+        if self.tail - self.head >= self.flights_cap and not self.room_for_flight():
             return 0
         if not waits and not self.link.put_publish(
                 m, qos, packet_id, bits | DUP if m.flags & RECOVERED else bits, ids):
             return 0
         flight = &self.flights[self.tail & (self.flights_cap - 1)]
         message_hold(m)
+        share_fly(&self.share, m)
         m.holders += 1
         Py_XINCREF(ids)
         flight.message = m
@@ -269,11 +288,9 @@ cdef class Session:
         cdef Job job
         cdef int lane = (1 if qos else 0) | (2 if m.flags & FINITE else 0)
         if (self.queued >= self.queue_messages_max or self.queued_bytes + m.size > self.queue_bytes_max
-                or m.ledger.bytes > self.buffer_bytes_max or m.ledger.messages > self.buffer_messages_max):
-            if not self.make_room(m):
-                self.board.messages_dropped += 1
-                (<Terms>m.topic.terms).dropped += 1
-                return
+                or self.share.pool.bytes + m.size > self.share.pool.soft) and not self.make_room(m):
+            self.drop(m)
+            return
         if self.runs is not None and m.flags & FINITE:
             self.runs.pop(name_of(m.topic), None)
         job.major = m.major
@@ -284,42 +301,95 @@ cdef class Session:
         if not jobs_push(&self.lanes[lane], job):
             return
         message_hold(m)
+        share_hold(&self.share, m)
         m.holders += 1
         Py_XINCREF(ids)
         self.queued += 1
         self.queued_bytes += m.size
-        if not self.impatient and self.link is not None and self.queued * 4 > self.queue_messages_max * 3:
+        if not self.impatient and self.link is not None and (
+                self.queued * 4 > self.queue_messages_max * 3 or self.queued_bytes * 4 > self.queue_bytes_max * 3):
             self.hold_back(m, qos)
 
     cdef bint make_room(self, Message* m):
-        """Whether the message may be queued though a bound is reached: best effort makes way first, then the
-        message itself within its loss tolerance; beyond that the session is overloaded."""
-        cdef int64_t tolerance
+        """Whether the message may be queued though a bound is reached."""
+        if self.reported:
+            return 0
+        while self.queued and (self.queued >= self.queue_messages_max
+                               or self.queued_bytes + m.size > self.queue_bytes_max):
+            if not self.give_way(m):
+                return 0
+        return self.room_among_all(m)
+
+    cdef bint room_among_all(self, Message* m):
+        """Whether what all sessions hold leaves room for the message. Whoever holds most makes it; that may be
+        this one, with the message."""
+        cdef Pool* pool = self.share.pool
+        cdef Share* heaviest
+        cdef size_t needed
+        cdef uint32_t left = EVICTED_AT_ONCE
+        while True:
+            needed = ENTRY_BYTES + (0 if m.kept else m.size)
+            if pool.bytes + needed <= pool.soft or (left == 0 and pool.bytes + needed <= pool.max):
+                return 1
+            heaviest = pool_heaviest(pool)
+            if heaviest == NULL:
+                return 1
+            if share_total(heaviest) > share_total(&self.share) + m.size + ENTRY_BYTES:
+                (<Session>heaviest.owner).make_way()
+            elif not self.give_way(m):
+                return 0
+            left -= left > 0
+
+    cdef bint forget_stalest(self) noexcept:
+        """Lets go of one message of best effort; 0 when there is none."""
+        cdef JobQueue* lane = &self.lanes[BEST_EFFORT if self.lanes[BEST_EFFORT].len else BEST_EFFORT_ACKED]
+        if lane.len == 0:
+            return 0
+        self.drop(lane.jobs[0].message)
+        self.forget_first(lane)
+        return 1
+
+    cdef bint give_way(self, Message* m):
+        """This session makes room for its own message: best effort goes first, then the message itself within
+        its loss tolerance; beyond that the session is overloaded. Returns 0 when the message is not kept."""
         cdef uint32_t run
-        if self.lanes[BEST_EFFORT].len or self.lanes[BEST_EFFORT_ACKED].len:
-            self.board.messages_dropped += 1
-            self.forget_first(&self.lanes[BEST_EFFORT if self.lanes[BEST_EFFORT].len else BEST_EFFORT_ACKED])
+        if self.forget_stalest():
             return 1
         if not m.flags & FINITE:
             return 0
-        tolerance = m.topic.loss
         if self.runs is None:
             self.runs = {}
         name = name_of(m.topic)
         run = self.runs.get(name, 0)
-        if run < tolerance:
+        if <int64_t>run < m.topic.loss:
             self.runs[name] = run + 1
             (<Terms>m.topic.terms).lose(run + 1, 0, self.board.wall_ns)
-            return 0
+        else:
+            self.overload(False)
+        return 0
+
+    cdef void make_way(self):
+        """All sessions together hold too much, and this one most of it."""
+        if not self.forget_stalest():
+            self.overload(True)
+
+    cdef void overload(self, bint shared):
+        """No promise can be kept any more: the session ends with this turn, and holds nothing from now on."""
         if not self.reported:
             self.reported = True
-            self.board.overloaded.append(self)
-        return 1
+            self.board.overloaded.append((self, self.queued, shared))
+        self._drop_everything()
+
+    cdef void drop(self, Message* m) noexcept:
+        """Counts a message that this session's client does not get."""
+        self.board.messages_dropped += 1
+        (<Terms>m.topic.terms).dropped += 1
 
     cdef void forget_first(self, JobQueue* lane) noexcept:
         cdef Job job = jobs_pop(lane)
         self.queued -= 1
         self.queued_bytes -= job.message.size
+        share_let_go(&self.share, job.message)
         self.let_go(job.message)
         Py_XDECREF(<PyObject*>job.note)
 
@@ -364,9 +434,11 @@ cdef class Session:
             self.queued -= 1
             self.queued_bytes -= job.message.size
             self.send(job.message, job.tag & 3, job.tag >> 2, <PyObject*>job.note)
+            share_let_go(&self.share, job.message)
             self.let_go(job.message)
             Py_XDECREF(<PyObject*>job.note)
-        if self.holding is not None and self.queued * 2 < self.queue_messages_max:
+        if self.holding is not None and (
+                self.queued * 2 < self.queue_messages_max and self.queued_bytes * 2 < self.queue_bytes_max):
             self.release_publishers()
         if self.queued == 0:
             self.impatient = False
@@ -419,11 +491,16 @@ cdef class Session:
         if flight.stage != DONE:
             self.in_flight -= 1
         if flight.message != NULL:
-            self.let_go(flight.message)
-            flight.message = NULL
+            self.unload(flight)
         Py_XDECREF(flight.ids)
         flight.ids = NULL
         flight.stage = DONE
+
+    cdef void unload(self, Flight* flight) noexcept:
+        """Its message is with the client, or never will be."""
+        share_land(&self.share, flight.message)
+        self.let_go(flight.message)
+        flight.message = NULL
 
     cdef void acked(self, uint16_t packet_id) noexcept:
         """PUBACK. One for an unknown identifier is a late repetition and means nothing."""
@@ -445,8 +522,7 @@ cdef class Session:
             self.board.note(TAKEN, self.serial, packet_id, 0)
             if is_news(self.board, flight.message):
                 self.board.had_at_once(flight.message, self.serial)
-            self.let_go(flight.message)
-            flight.message = NULL
+            self.unload(flight)
             flight.stage = AWAITS_BACKUP
         if reason >= 0x80:
             flight.stage = AWAITS_PUBCOMP
@@ -484,28 +560,6 @@ cdef class Session:
             if self.link is not None:
                 self.link.put_ack(PUBREL, packet_id, 0)
 
-    cdef bint receive(self, uint16_t packet_id, bint kept) except 0:
-        """A QoS 2 message came in: until PUBREL its identifier marks repetitions, also for the journal if `kept`."""
-        if self.received is None:
-            self.received = set()
-        self.received.add(packet_id)
-        if kept:
-            if self.kept is None:
-                self.kept = set()
-            self.kept.add(packet_id)
-        return 1
-
-    cdef bint is_new(self, uint16_t packet_id):
-        """Whether a QoS 2 message that is not said to be a repetition is none, though its identifier is in use. Of a
-        message that was refused because the disk failed, the journal may not know that it was."""
-        return self.recalled is not None and packet_id in self.recalled
-
-    cdef void give_back(self, uint16_t packet_id):
-        self.received.discard(packet_id)
-        if self.recalled is not None:
-            self.recalled.discard(packet_id)
-            self.recalled = self.recalled or None
-
     cdef void completed(self, uint16_t packet_id) noexcept:
         """PUBCOMP."""
         cdef Flight* flight = self.flight_of(packet_id)
@@ -532,55 +586,3 @@ cdef class Session:
             self.resend = self.head
         if self.queued or self.resend != self.tail:
             self.want_pump()
-
-    # What a backup knows of the deliveries of its primary
-
-    cdef void skip_identifiers(self, uint16_t beyond) noexcept:
-        """Another broker may have given some that we do not know of. The next ones lie a while behind all up to
-        `beyond`; without it (0) nobody holds any, and they lie far from those of our own."""
-        cdef uint64_t steps = PACKET_IDS // 2
-        cdef Flight* flight
-        if beyond:
-            steps = (<uint64_t>beyond + PACKET_IDS - self.tail % PACKET_IDS) % PACKET_IDS
-            steps = (steps if steps < PACKET_IDS // 2 else 0) + IDS_SKIPPED     # or what is restored lies behind it
-        if self.head == self.tail:
-            self.head += steps
-            self.tail = self.resend = self.head
-        while steps and self.head != self.tail and self.tail - self.head < PACKET_IDS - 1 and self.room_for_flight():
-            flight = &self.flights[self.tail & (self.flights_cap - 1)]
-            flight.stage = DONE
-            flight.message = NULL
-            flight.ids = NULL
-            self.tail += 1
-            steps -= 1
-        self.announced = self.announced_safe = self.tail if beyond else 0
-
-    cdef bint restore(self, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept:
-        """A QoS 2 delivery that another broker began goes on here, under its identifier."""
-        cdef Flight* flight
-        cdef uint64_t ahead
-        if self.head == self.tail:
-            ahead = (<uint64_t>packet_id - 1 + PACKET_IDS - self.tail % PACKET_IDS) % PACKET_IDS
-            self.head += ahead
-            self.tail = self.head
-            self.resend = self.head
-        while self.tail % PACKET_IDS + 1 != packet_id:
-            if not self.room_for_flight() or self.tail - self.head >= PACKET_IDS:
-                return 0
-            self.flights[self.tail & (self.flights_cap - 1)].stage = DONE
-            self.tail += 1
-        if not self.room_for_flight():
-            return 0
-        flight = &self.flights[self.tail & (self.flights_cap - 1)]
-        flight.message = NULL
-        flight.ids = NULL
-        flight.bits = 0
-        flight.notes = notes
-        flight.stage = stage
-        if stage == AWAITS_PUBREC:
-            message_hold(m)
-            m.holders += 1
-            flight.message = m
-        self.tail += 1
-        self.in_flight += 1
-        return 1

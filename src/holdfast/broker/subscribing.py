@@ -14,74 +14,50 @@ Laws:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from holdfast.broker.channels import is_channel
-from holdfast.broker.clients import REASON_CHARS_MAX
+from holdfast.broker.clients import REASON_CHARS_MAX, who_of
 from holdfast.broker.connection import Connection
+from holdfast.broker.replaying import Replays
+from holdfast.broker.requirements import NOTHING, Requirement, depth_of, requirement_of
+from holdfast.broker.rules import NEVER
 from holdfast.broker.session import Session
 from holdfast.broker.subscriptions import Ended, Subscription
+from holdfast.broker.work import (
+    BYTES,
+    CONTRACTS,
+    DROP,
+    FILTER,
+    FILTER_BYTES,
+    GRANT,
+    PACKET,
+    Pieces,
+)
 from holdfast.contract.admission import admit_requirement
 from holdfast.errors import PeerError
-from holdfast.mqtt.codec import encode
-from holdfast.mqtt.conventions import (
-    DEADLINE_PROPERTY,
-    DEPTH_PROPERTY,
-    LAST_MAX,
-    LAST_PROPERTY,
-    LOSS_PROPERTY,
-    LOSS_UNLIMITED,
-)
-from holdfast.mqtt.packets import Properties, Suback, Subscribe, Unsuback, Unsubscribe
+from holdfast.mqtt.codec import begin_filters, encode, next_filters
+from holdfast.mqtt.packets import Properties, Suback, Unsuback
 from holdfast.mqtt.packets import Subscription as Wanted
 from holdfast.mqtt.reasons import Reason
-from holdfast.mqtt.topics import levels, split_shared
-from holdfast.units import parse_duration
+from holdfast.mqtt.topics import split_shared
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
 
 RETAIN_ALWAYS, RETAIN_IF_NEW = 0, 1
-SYSTEM_TOPICS = "$SYS/"
+NO_LOCAL, AS_PUBLISHED = 1, 2  # RouteFlag in broker/message.pxd
 FAILURE_BEFORE_MQTT_5 = 0x80
-DEPTHS = ("1", "2", "3", "4")
-RETAINED_AT_ONCE = 100
-QUEUED_DURING_REPLAY_MAX = 100
 ENDED_MAX = 64  # subscriptions that were given up and still get what is older
 OPEN = 2**64 - 1  # until the next slice
+FILTERS_AT_ONCE = 16  # are read of a packet before they are made
 
-
-class Requirement(Struct, frozen=True):
-    """What a subscriber asks of the topics it subscribes to; None: whatever their contracts say.
-
-    `last` is how many of the last results of a channel it wants.
-    """
-
-    deadline_ns: int | None = None
-    loss_tolerance: int | None = None
-    last: int = 0
-
-
-@dataclass(slots=True)
-class Replay:
-    """Retained messages on their way to a subscription: those published up to the moment it was made."""
-
-    subscription: Subscription
-    key: str  # among its session's subscriptions
-    names: Iterator[bytes]
-    until: int
-
-    @property
-    def wanted(self) -> bool:
-        """Whether somebody is there to take them, and still subscribes."""
-        subscription = self.subscription
-        session = subscription.session
-        return session.link is not None and session.subscriptions.get(self.key) is subscription
+# What is done at once, in units; the rest goes on in turns.
+GRANTED_AT_ONCE = 256
+DROPPED_AT_ONCE = 640
+REPLAYED_AT_ONCE = 256
 
 
 @dataclass(slots=True)
@@ -97,16 +73,27 @@ class Made:
     wanted: str
     subscription: Subscription
     before: Subscription | None
+    number: int  # the last publication that it does not see
 
 
-@dataclass(slots=True)
 class Asked:
-    """A SUBSCRIBE that awaits its SUBACK; `number` is the last publication that it does not see."""
+    """A SUBSCRIBE that awaits its SUBACK. What it asks besides filters is read once."""
 
-    connection: Connection
-    packet: Subscribe
-    made: list[Made | Refused]
-    number: int
+    __slots__ = ("connection", "demands", "last", "made", "packet_id", "properties", "requirement", "unfit")
+
+    def __init__(self, connection: Connection, packet_id: int, properties: Properties) -> None:
+        self.connection = connection
+        self.packet_id = packet_id
+        self.properties = properties
+        self.made: list[Made | Refused] = []
+        self.requirement = NOTHING
+        self.unfit: PeerError | None = None  # why what it asks means nothing
+        try:
+            self.requirement = requirement_of(properties)
+        except PeerError as error:
+            self.unfit = error
+        self.last = self.requirement.last
+        self.demands = self.requirement.deadline_ns is not None or self.requirement.loss_tolerance is not None
 
 
 @dataclass(slots=True)
@@ -115,14 +102,15 @@ class Left:
 
     connection: Connection
     packet_id: int
-    reasons: list[int]
-    ended: list[Ended]
+    reasons: list[int] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
 
 
-def parse_last(value: str) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) <= 4 and 1 <= int(value) <= LAST_MAX):
-        raise ValueError(f"a number of last results is from 1 to {LAST_MAX}")
-    return int(value)
+def many_steps(most: int, whose: str) -> str:
+    return (
+        f"for one topic the broker looks at up to {most} places because of filters {whose},"
+        " and this one would make it more; use fewer levels with +, or end with #"
+    )
 
 
 def wants_retained(subscription: Subscription, fresh: bool) -> bool:
@@ -133,35 +121,65 @@ def wants_retained(subscription: Subscription, fresh: bool) -> bool:
 class Subscribing:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self._replays: deque[Replay] = deque()
+        self.replays = Replays(broker.core, broker.retained_names)
         self._leaving: list[Left] = []
         self._replaced: dict[Subscription, Made] = {}  # by what went before it, while it is not granted
 
-    def subscribe(self, connection: Connection, packet: Subscribe) -> None:
+    def subscribe(self, connection: Connection, first_byte: int, body: bytes) -> Pieces:
         """Makes what can be granted, or knows why not; `answer` tells."""
         session = connection.session
         assert session is not None
-        core = self.broker.core
-        core.ask_left -= len(packet.subscriptions)
-        number = max(core.number_sliced, connection.number_published)
-        made = [self._make(session, wanted, packet, number + 1) for wanted in packet.subscriptions]
+        broker, version = self.broker, connection.version
+        core, limits, works = broker.core, broker.limits, broker.works
+        packet_id, properties, at = begin_filters(
+            first_byte, body, version, limits.packet_filters_max, limits.user_properties_max
+        )
+        works.spent += PACKET + len(body) // BYTES + len(properties.user)
+        asked = Asked(connection, packet_id, properties)
+        cost = FILTER + (len(broker.contracts.contracts) // CONTRACTS if asked.demands else 0)
+        while at < len(body) and not connection.closing and not session.state.ended:
+            number = max(core.number_sliced, connection.number_published)
+            begun = at
+            filters, at = next_filters(first_byte, body, version, at, FILTERS_AT_ONCE)
+            for wanted in filters:
+                asked.made.append(self._make(session, wanted, asked, number))
+            works.spent += len(filters) * cost + (at - begun) // FILTER_BYTES
+            if at < len(body):
+                yield
         connection.unanswered += 1
-        core.unanswered.append(Asked(connection, packet, made, number))
-        if self.broker.recorder.asked_at_once:
+        core.unanswered.append(asked)
+        if broker.recorder.asked_at_once:
             self.answer(core.board.now_ns)
 
-    def _make(self, session: Session, wanted: Wanted, packet: Subscribe, since: int) -> Made | Refused:
+    def _make(self, session: Session, wanted: Wanted, asked: Asked, number: int) -> Made | Refused:
+        if asked.unfit is not None:
+            return Refused(wanted.filter, asked.unfit)
         try:
-            subscription = self._prepare(session, wanted, packet, since)
+            subscription = self._prepare(session, wanted, asked, number + 1)
         except PeerError as error:
-            return Refused(wanted.filter, error)
+            return Refused(wanted.filter, error.with_traceback(None))
         before = session.subscriptions.get(wanted.filter)
-        made = Made(wanted.filter, subscription, before)
+        made = Made(wanted.filter, subscription, before, number)
         if before is not None:
             self._replaced[before] = made
         self.enter(subscription, wanted.filter)
+        tree = self.broker.core.tree
+        if tree.grown and (why_not := self._too_many_steps(session)):
+            del session.subscriptions[wanted.filter]
+            self.broker.access.subscribed(session, -1)
+            self._remove(subscription)
+            return Refused(wanted.filter, PeerError(Reason.QUOTA_EXCEEDED, why_not))
         self.broker.recorder.subscribed(subscription, wanted.filter)
         return made
+
+    def _too_many_steps(self, session: Session) -> str:
+        """Whether a topic could have to go further through the tree than it may, now that it grew."""
+        limits = self.broker.limits
+        if self.broker.core.tree.steps > limits.match_steps_max:
+            return many_steps(limits.match_steps_max, "of all clients")
+        if session.steps > limits.match_steps_per_session_max:
+            return many_steps(limits.match_steps_per_session_max, "of one client")
+        return ""
 
     def answer(self, now_ns: int) -> None:
         """SUBACK and UNSUBACK for all that took effect, in order; a SUBACK may have to wait for a depth."""
@@ -175,52 +193,65 @@ class Subscribing:
                 elif isinstance(asked, Left):
                     self._confirm_left(asked)
                 else:
-                    depth = self._depth(asked.packet)
+                    depth = depth_of(asked.properties, (made.wanted for made in asked.made))
                     self.broker.recorder.confirm(depth, partial(self._granted, asked))
             except Exception as error:
                 self.broker.mistaken(connection, error, now_ns)
-        if self._replays:
-            self.replay(RETAINED_AT_ONCE)
+        if self.replays.order:
+            self.replays.turn(REPLAYED_AT_ONCE)
 
     def _granted(self, asked: Asked, why_not: str) -> None:
         """SUBACK; what was made and is not granted after all is taken back."""
-        connection, packet = asked.connection, asked.packet
-        connection.answered()
+        self.broker.works.begin(self._grant(asked, why_not), GRANTED_AT_ONCE, asked.connection)
+
+    def _grant(self, asked: Asked, why_not: str) -> Pieces:
+        connection, works = asked.connection, self.broker.works
         refusal = PeerError(Reason.QUOTA_EXCEEDED, why_not) if why_not else None
         reasons: list[int] = []
-        texts: list[str] = []
-        for made, wanted in zip(asked.made, packet.subscriptions, strict=True):
-            error = made.error if isinstance(made, Refused) else refusal
-            if isinstance(made, Made):
+        refused = ""
+        for made in asked.made:
+            error = refusal
+            if isinstance(made, Refused):
+                error = made.error
+            else:
                 self._settle(made, kept=error is None)
             if error is None:
-                reasons.append(wanted.qos)
+                reasons.append(made.subscription.qos)  # type: ignore[union-attr]
             else:
                 reasons.append(error.reason if connection.version == 5 else FAILURE_BEFORE_MQTT_5)
-                texts.append(f"{wanted.filter}: {error.text}")
-                self.broker.count_refusal(error.reason, error.text)
+                if len(refused) < REASON_CHARS_MAX:
+                    refused += f"{'; ' if refused else ''}{made.wanted}: {error.text}"
+                self.broker.count_refusal(error.reason, error.text, self._whose(connection, made.wanted))
+            works.spent += GRANT
+            if not len(reasons) % FILTERS_AT_ONCE:
+                yield
+        connection.answered()
         if connection.closing:
             return
         properties = Properties(user=self.broker.view_for(connection))
-        if texts and connection.state.problem_info:
-            properties.reason_string = "; ".join(texts)[:REASON_CHARS_MAX]
-        answer = Suback(packet_id=packet.packet_id, reasons=reasons, properties=properties)
+        if refused and connection.state.problem_info:
+            properties.reason_string = refused[:REASON_CHARS_MAX]
+        answer = Suback(packet_id=asked.packet_id, reasons=reasons, properties=properties)
         if not connection.send(encode(answer, connection.version)):
-            connection.send(encode(Suback(packet_id=packet.packet_id, reasons=reasons), connection.version))
-        if refusal is None:
-            self._follow_up(asked)
+            connection.send(encode(Suback(packet_id=asked.packet_id, reasons=reasons), connection.version))
+        if refusal is not None:
+            return
+        # What a new subscription gets besides what is published from now on.
+        for number, made in enumerate(asked.made):
+            if isinstance(made, Made):
+                self._follow_up(made, asked)
+                works.spent += GRANT
+            if number % FILTERS_AT_ONCE == FILTERS_AT_ONCE - 1:
+                yield
 
-    def _follow_up(self, asked: Asked) -> None:
-        """What a new subscription gets besides what is published from now on."""
-        granted = [made for made in asked.made if isinstance(made, Made)]
-        last = self._requirement(asked.packet.properties).last if granted else 0
-        for made in granted:
-            subscription = made.subscription
-            if last:
-                self.broker.channels.want(subscription, last)
-            if wants_retained(subscription, made.before is None):
-                names = self.broker.retained_names.matching(subscription.filter)
-                self._replays.append(Replay(subscription, made.wanted, names, asked.number))
+    def _whose(self, connection: Connection, filter: str) -> dict[str, object]:
+        return {**self.broker.access.known_of(connection, None), "filter": filter}
+
+    def _follow_up(self, made: Made, asked: Asked) -> None:
+        if asked.last:
+            self.broker.channels.want(made.subscription, asked.last)
+        if wants_retained(made.subscription, made.before is None):
+            self.replays.add(made.subscription, made.wanted, made.number)
 
     def _settle(self, made: Made, kept: bool) -> None:
         """It is granted, or what was before it comes back, unless its client has asked for more since. If
@@ -244,29 +275,33 @@ class Subscribing:
             self.enter(before, made.wanted)
             self.broker.recorder.subscribed(before, made.wanted)
 
-    def _prepare(self, session: Session, wanted: Wanted, packet: Subscribe, since: int) -> Subscription:
+    def _prepare(self, session: Session, wanted: Wanted, asked: Asked, since: int) -> Subscription:
         """The subscription as it would be, once it is sure that it may be."""
         broker = self.broker
-        group, filter = split_shared(wanted.filter)
-        if levels(filter) > broker.limits.topic_levels_max:
+        group, filter = split_shared(wanted.filter) if wanted.filter[0] == "$" else (None, wanted.filter)
+        text = filter.encode()
+        if filter.count("/") >= broker.limits.topic_levels_max:
             raise PeerError(
                 Reason.TOPIC_FILTER_INVALID, f"a filter has up to {broker.limits.topic_levels_max} levels"
             )
-        if not broker.access.may_subscribe(session.state.user, session.client_id, filter.encode()):
+        qos_max = broker.access.subscribing(who_of(session), text)
+        if qos_max == NEVER:
             raise PeerError(Reason.NOT_AUTHORIZED, "no rule lets this user subscribe to all of that")
         if is_channel(filter):
             broker.channels.check(session, filter, group)
         if wanted.filter not in session.subscriptions:
             self._check_room(session)
-        requirement = self._requirement(packet.properties)
-        broker.channels.check_last(requirement.last, filter, group)
-        self._admit(filter.encode(), requirement)
-        identifiers = packet.properties.subscription_ids
+        requirement = asked.requirement
+        if asked.last:
+            broker.channels.check_last(filter, group)
+        if asked.demands:
+            self._admit(text, requirement)
+        identifiers = asked.properties.subscription_ids
         return Subscription(
             session,
-            filter.encode(),
+            text,
             group=group,
-            qos=wanted.qos,
+            qos=min(wanted.qos, qos_max),
             no_local=wanted.no_local,
             retain_as_published=wanted.retain_as_published,
             retain_handling=wanted.retain_handling,
@@ -282,9 +317,12 @@ class Subscribing:
         if before is not None:
             subscription.since = before.since
         session.subscriptions[wanted] = subscription
+        if before is None:
+            self.broker.access.subscribed(session, 1)
         self.broker.channels.entered(subscription, before is None)
-        self.broker.core.tree.add(subscription)
-        self.broker.core.topics.forget_routes(subscription.filter)
+        core = self.broker.core
+        core.tree.add(subscription)
+        core.topics.forget_routes(subscription.filter)
         return before is None
 
     def _check_room(self, session: Session) -> None:
@@ -295,43 +333,10 @@ class Subscribing:
         if len(self.broker.core.tree) >= limits.subscriptions_max:
             most = limits.subscriptions_max
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {most} subscriptions")
-
-    def _requirement(self, properties: Properties) -> Requirement:
-        deadline_ns: int | None = None
-        loss: int | None = None
-        last = 0
-        for name, value in properties.user:
-            try:
-                if name == DEPTH_PROPERTY and value not in DEPTHS:
-                    raise ValueError(f"a depth is one of {', '.join(DEPTHS)}")
-                if name == DEADLINE_PROPERTY:
-                    deadline_ns = parse_duration(value)
-                    if deadline_ns <= 0:
-                        raise ValueError("a deadline is longer than 0")
-                elif name == LOSS_PROPERTY and value != LOSS_UNLIMITED:
-                    loss = int(value)
-                    if not 0 <= loss < 2**31:
-                        raise ValueError("a loss tolerance is a whole number of at least 0, or unlimited")
-                elif name == LAST_PROPERTY:
-                    last = parse_last(value)
-            except ValueError as error:
-                raise PeerError(
-                    Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"{name} = {value!r}: {error}"
-                ) from error
-        return Requirement(deadline_ns, loss, last)
-
-    def _depth(self, packet: Subscribe) -> int:
-        """How many members of the group must know of it first; 0: as many as is usual. What a broker tells of
-        itself is nobody else's matter."""
-        for name, value in packet.properties.user:
-            if name == DEPTH_PROPERTY:
-                return int(value) if value in DEPTHS else 0
-        return 1 if all(wanted.filter.startswith(SYSTEM_TOPICS) for wanted in packet.subscriptions) else 0
+        self.broker.access.check_subscription(session)
 
     def _admit(self, filter: bytes, requirement: Requirement) -> None:
         """Proves that what the subscriber asks can be kept for every contract its filter touches."""
-        if requirement.deadline_ns is None and requirement.loss_tolerance is None:
-            return
         index = self.broker.contracts
         for contract in index.touched_by(filter):
             admission = admit_requirement(
@@ -345,35 +350,25 @@ class Subscribing:
                     Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"contract {contract.name!r}: {admission.reason}"
                 )
 
-    def replay(self, most: int) -> bool:
-        """Sends retained messages to new subscriptions, as many as their sessions take without queueing much;
-        says whether more could follow at once."""
-        for _ in range(len(self._replays)):
-            replay = self._replays.popleft()
-            session = replay.subscription.session
-            while replay.wanted and session.queued < QUEUED_DURING_REPLAY_MAX and most > 0:
-                name = next(replay.names, None)
-                if name is None:
-                    break
-                most -= 1
-                self.broker.core.offer_retained(name, replay.subscription, replay.until)
-            else:
-                if replay.wanted:
-                    self._replays.append(replay)
-        return most <= 0
-
-    def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
+    def unsubscribe(self, connection: Connection, first_byte: int, body: bytes) -> Pieces:
         session = connection.session
         assert session is not None
-        core = self.broker.core
-        core.ask_left -= len(packet.filters)
-        before = len(core.ended)
-        reasons = [
-            int(Reason.SUCCESS if self._leave(session, filter) else Reason.NO_SUBSCRIPTION_EXISTED)
-            for filter in packet.filters
-        ]
+        core, limits, works = self.broker.core, self.broker.limits, self.broker.works
+        packet_id, properties, at = begin_filters(
+            first_byte, body, connection.version, limits.packet_filters_max, limits.user_properties_max
+        )
+        works.spent += PACKET + len(body) // BYTES + len(properties.user)
+        left = Left(connection, packet_id)
+        while at < len(body) and not connection.closing:
+            begun = at
+            filters, at = next_filters(first_byte, body, connection.version, at, FILTERS_AT_ONCE)
+            left.reasons += [self._leave(session, filter, left) for filter in filters]
+            works.spent += len(filters) * FILTER + (at - begun) // FILTER_BYTES
+            if at < len(body):
+                yield
+        left.ended = [ended for ended in left.ended if ended in core.ended]
         connection.unanswered += 1
-        core.unanswered.append(Left(connection, packet.packet_id, reasons, core.ended[before:]))
+        core.unanswered.append(left)
         if self.broker.recorder.asked_at_once:
             self.answer(core.board.now_ns)
 
@@ -386,15 +381,18 @@ class Subscribing:
         answer = Unsuback(packet_id=left.packet_id, reasons=left.reasons, properties=properties)
         connection.send(encode(answer, connection.version))
 
-    def _leave(self, session: Session, wanted: str) -> bool:
+    def _leave(self, session: Session, wanted: str, left: Left) -> int:
         """Gives a subscription up; what was read before still comes, of a shared one to who is left."""
         core = self.broker.core
         subscription = session.subscriptions.get(wanted)
         if subscription is None:
-            return False
+            return Reason.NO_SUBSCRIPTION_EXISTED
         if subscription.group is None and len(core.ended) < ENDED_MAX:
-            core.ended.append(Ended(subscription, subscription.since, OPEN, core.number))
-        return self.drop(session, wanted)
+            ended = Ended(subscription, subscription.since, OPEN, core.number)
+            core.ended.append(ended)
+            left.ended.append(ended)
+        self.drop(session, wanted)
+        return Reason.SUCCESS
 
     def close_ended(self) -> None:
         """A slice comes: what is read from now on is not for those that were given up before."""
@@ -426,32 +424,68 @@ class Subscribing:
             else:
                 self._confirm_left(left)
 
-    def drop(self, session: Session, wanted: str) -> bool:
+    def drop(self, session: Session, wanted: str) -> None:
         subscription: Subscription | None = session.subscriptions.pop(wanted, None)
-        if subscription is None:
-            return False
-        self.broker.recorder.unsubscribed(session, wanted)
+        if subscription is not None:
+            self.broker.access.subscribed(session, -1)
+            self.broker.recorder.unsubscribed(session, wanted)
+            self._remove(subscription)
+
+    def _remove(self, subscription: Subscription) -> None:
+        session, core = subscription.session, self.broker.core
         self.broker.channels.left(subscription)
-        self.broker.core.tree.remove(session, subscription.filter, subscription.group)
-        self.broker.core.topics.forget_routes(subscription.filter)
-        return True
+        core.tree.remove(session, subscription.filter, subscription.group)
+        core.topics.forget_routes(subscription.filter)
 
     def recheck(self, session: Session) -> None:
         """The rules, or where the session is kept, may have changed: what its user may not have ends."""
         access = self.broker.access
-        if not access.ruled:
+        if not access.ruled and session.state.grant is None:
             return
+        who = who_of(session)
         for wanted, subscription in list(session.subscriptions.items()):
-            if not access.may_subscribe(session.state.user, session.client_id, subscription.filter):
+            qos_max = access.subscribing(who, subscription.filter)
+            if qos_max == NEVER:
                 self.drop(session, wanted)
-                self.broker.count_refusal(Reason.NOT_AUTHORIZED, "a subscription is not allowed any more")
+                whose = {"user": who.user, "client": who.client_id, "filter": wanted}
+                text = "a subscription is not allowed any more"
+                self.broker.count_refusal(Reason.NOT_AUTHORIZED, text, whose)
+            elif subscription.qos > qos_max:
+                lowered = with_qos(subscription, qos_max)
+                self.enter(lowered, wanted)
+                self.broker.recorder.subscribed(lowered, wanted)
 
     def drop_all(self, session: Session) -> None:
-        for wanted in list(session.subscriptions):
-            self.drop(session, wanted)
+        """The session ended: it has no subscription any more, and in a while nor has the tree one of it."""
+        self.broker.access.subscribed(session, -len(session.subscriptions))
+        dropped, session.subscriptions = session.subscriptions, {}
+        self.broker.works.begin(self._drop_all(dropped), DROPPED_AT_ONCE)
         if self.broker.core.ended:
             all_ended = self.broker.core.ended
             self._keep_ended(
                 [ended for ended in all_ended if ended.subscription.session is not session],
                 [ended for ended in all_ended if ended.subscription.session is session],
             )
+
+    def _drop_all(self, dropped: dict[str, Subscription]) -> Pieces:
+        while dropped:
+            self._remove(dropped.popitem()[1])
+            self.broker.works.spent += DROP
+            yield
+
+
+def with_qos(subscription: Subscription, qos: int) -> Subscription:
+    """The same, with another QoS."""
+    return Subscription(
+        subscription.session,
+        subscription.filter,
+        group=subscription.group,
+        qos=qos,
+        no_local=bool(subscription.flags & NO_LOCAL),
+        retain_as_published=bool(subscription.flags & AS_PUBLISHED),
+        retain_handling=subscription.retain_handling,
+        identifier=subscription.identifier,
+        deadline_ns=subscription.deadline_ns,
+        loss=subscription.loss,
+        since=subscription.since,
+    )

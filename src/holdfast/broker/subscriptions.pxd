@@ -3,6 +3,8 @@
 # Laws:
 #   matching visits only nodes whose levels agree with the topic: unrelated subscriptions cost nothing
 #   a client stands at one node at most once; a node that nobody needs is removed
+#   a node knows how many nodes a topic can visit from there on, or more: 1, and what it can visit below the most
+#   costly of its levels, and below '+'. So no topic visits more than the root says, whatever it is
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -50,11 +52,19 @@ cdef class Node:
     cdef Node any_level
     cdef dict here, below                  # session -> Subscription; `below` is for a filter ending in '#'
     cdef dict shared_here, shared_below    # group -> SharedGroup
+    cdef uint32_t steps     # nodes that a topic can visit from here on, this one included
+    cdef uint32_t most      # steps of the most costly of the children, or more
+    cdef uint32_t lowered   # children that became less costly since `most` may be too high
     cdef bint is_idle(self)
+    cdef void sum_up(self) noexcept
+    cdef void child_lowered(self, uint32_t before)
 
 
 cdef class SubscriptionTree:
     cdef Node root
     cdef readonly size_t count
+    cdef readonly uint32_t grown        # by how many steps the last subscription made the longest way longer
+    cdef readonly uint64_t visited      # nodes, by all matching so far
     cdef list match(self, bytes topic)
+    cdef uint32_t _raise(self, list path, list levels)
     cdef void _walk(self, Node node, list levels, Py_ssize_t at, list found) except *

@@ -108,7 +108,7 @@ cdef class SharedGroup:
             if member.since > number:
                 continue
             if member.session.link is None:
-                if away is None:
+                if away is None and not member.session.over:
                     away = member
                 continue
             if member.session.link.writable and member.session.queued == 0:
@@ -147,7 +147,34 @@ cdef class SharedGroup:
         return 0
 
 
+cdef enum:
+    NARROW = 16     # children that are looked at each time
+    WIDE = 4096     # children that are looked at in one go; beyond that `most` stays as it is
+
+
 cdef class Node:
+    def __cinit__(self) -> None:
+        self.steps = 1
+
+    cdef void sum_up(self) noexcept:
+        self.steps = 1 + self.most + (0 if self.any_level is None else self.any_level.steps)
+
+    cdef void child_lowered(self, uint32_t before):
+        """A child that had so many steps has fewer, or is gone. Among many it is not looked each time whether
+        that was the most costly: `most` may be too high for a while, never too low."""
+        cdef Node child
+        if before < self.most and self.lowered == 0:
+            return
+        self.lowered += 1
+        if self.children and len(self.children) > NARROW and (
+                len(self.children) > WIDE or self.lowered * 2 < len(self.children)):
+            return
+        self.lowered = 0
+        self.most = 0
+        if self.children:
+            for child in self.children.values():
+                self.most = max(self.most, child.steps)
+
     cdef bint is_idle(self):
         return not (self.children or self.any_level is not None or self.here or self.below
                     or self.shared_here or self.shared_below)
@@ -164,6 +191,7 @@ cdef class SubscriptionTree:
         """Enters a subscription in place of the client's earlier one with this filter; says whether it is new."""
         cdef Node node = self.root
         cdef list levels = subscription.filter.split(b"/")
+        cdef list path = [node]
         cdef bint below = levels[len(levels) - 1] == b"#"
         cdef bytes level
         cdef dict place
@@ -181,6 +209,9 @@ cdef class SubscriptionTree:
                 if level not in node.children:
                     node.children[level] = Node()
                 node = node.children[level]
+            path.append(node)
+        self.grown = self._raise(path, levels)
+        subscription.session.steps += self.grown
         if subscription.group is None:
             if below:
                 if node.below is None:
@@ -204,6 +235,26 @@ cdef class SubscriptionTree:
             fresh = self._join(place, subscription)
         self.count += fresh
         return fresh
+
+    cdef uint32_t _raise(self, list path, list levels):
+        """The last of these nodes may be new: those above it know. Returns by how much the root grew."""
+        cdef Node node, child
+        cdef uint32_t before = 0
+        cdef Py_ssize_t i
+        for i in range(len(path) - 2, -1, -1):
+            node, child = path[i], path[i + 1]
+            before = node.steps
+            if levels[i] != b"+":
+                node.most = max(node.most, child.steps)
+            node.sum_up()
+            if node.steps == before:
+                return 0
+        return self.root.steps - before
+
+    @property
+    def steps(self) -> int:
+        """No topic visits more nodes than that."""
+        return self.root.steps
 
     def _join(self, dict groups, Subscription subscription) -> bool:
         group = groups.get(subscription.group)
@@ -237,7 +288,10 @@ cdef class SubscriptionTree:
         elif not self._leave(node.shared_below if below else node.shared_here, group, session):
             return False
         self.count -= 1
+        self.grown = 0
+        session.steps -= self.root.steps
         self._prune(path, levels)
+        session.steps += self.root.steps
         return True
 
     def _leave(self, dict groups, str name, Session session) -> bool:
@@ -253,17 +307,25 @@ cdef class SubscriptionTree:
         return False
 
     def _prune(self, list path, list levels) -> None:
+        """Removes nodes that nobody needs any more; those above them know."""
         cdef Node node, parent
+        cdef uint32_t before, lowered_from = (<Node>path[len(path) - 1]).steps
         cdef Py_ssize_t i
         for i in range(len(levels) - 1, -1, -1):
             node = path[i + 1]
             parent = path[i]
-            if not node.is_idle():
+            before = parent.steps
+            if node.is_idle():
+                if levels[i] == b"+":
+                    parent.any_level = None
+                else:
+                    del parent.children[levels[i]]
+            elif node.steps == lowered_from:
                 return
-            if levels[i] == b"+":
-                parent.any_level = None
-            else:
-                del parent.children[levels[i]]
+            if levels[i] != b"+":
+                parent.child_lowered(lowered_from)
+            parent.sum_up()
+            lowered_from = before
 
     cdef list match(self, bytes topic):
         """Every Subscription and SharedGroup that this topic reaches."""
@@ -281,6 +343,7 @@ cdef class SubscriptionTree:
 
     cdef void _walk(self, Node node, list levels, Py_ssize_t at, list found) except *:
         cdef Node child
+        self.visited += 1
         if node.below:
             found.extend(node.below.values())
         if node.shared_below:

@@ -3,14 +3,21 @@
 # Laws:
 #   a topic's routes and terms may be used only while its stamp equals current_stamp(); otherwise refresh first
 #   a topic that anything points to (pins, a retained message) is never thrown out
-#   the table never holds more than topics_max topics, and lets go of those that have been idle for a while
+#   the table never holds more than topics_max topics, nor more bytes than bytes_max besides those of topics with a
+#   retained message (see retained_messages.pxd), and lets go of those that have been idle for a while
+#   a new topic is refused only when nearly everything is in use: idle ones make room, whoever used them
+#   it grows in pieces: for a while a topic stands in the former table or in the new one, never in both
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from holdfast.broker.message cimport Topic
+from holdfast.broker.message cimport Route, Topic
 
 cdef enum:
     ROOTS = 4096    # generation counters, one for each hash of a first level
+
+
+cdef enum:
+    SLOT_BYTES = 32     # of the table, for each topic: it is at most half full, and at least a quarter
 
 
 cdef enum:
@@ -25,11 +32,23 @@ cdef struct Ahead:
     int next
 
 
+cdef inline size_t topic_bytes(const Topic* topic) noexcept nogil:
+    """What a topic takes, without its routes."""
+    return sizeof(Topic) + topic.size + SLOT_BYTES
+
+
+cdef inline size_t routes_bytes(const Topic* topic) noexcept nogil:
+    return 0 if topic.routes == &topic.nearest else topic.routes_len * sizeof(Route)
+
+
 cdef class TopicTable:
     cdef uint64_t* slots        # topic pointer in the low 48 bits, top of its hash above
     cdef size_t mask
+    cdef uint64_t* old          # the former table, while topics move from it; NULL: none
+    cdef size_t old_mask, moved # of whose slots so many are moved
     cdef readonly size_t count
     cdef readonly size_t topics_max
+    cdef public size_t bytes_held, bytes_max
     cdef uint32_t serial        # of the topic that was added last
     cdef size_t hand, sweep
     cdef uint64_t seed
@@ -38,8 +57,12 @@ cdef class TopicTable:
 
     cdef Topic* find(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept
     cdef Topic* add(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept
+    cdef Topic* _find_old(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept
     cdef bint _grow(self) noexcept
+    cdef void _move(self, size_t most) noexcept
+    cdef bint fit(self, size_t count, size_t size) noexcept
     cdef bint _evict_one(self) noexcept
+    cdef void _forget(self, size_t at) noexcept
     cdef void _remove_slot(self, size_t at) noexcept
     cdef uint64_t hash_of(self, const uint8_t* text, uint32_t size) noexcept
 

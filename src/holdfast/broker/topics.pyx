@@ -17,6 +17,10 @@ cdef extern from *:
     void __builtin_prefetch(const void*) noexcept nogil
     uint64_t holdfast_fold(uint64_t a, uint64_t b) noexcept nogil
 
+cdef uint64_t MOVED = 1     # stands in a slot of the former table whose topic is in the new one
+cdef size_t MOVED_AT_ONCE = 16
+cdef size_t LOOKED_FOR_IDLE = 64    # slots, for a topic that was not used lately
+cdef size_t LOOKED_MAX = 4096       # slots, for one that nothing points to
 cdef uint64_t POINTER = 0x0000FFFFFFFFFFFFULL
 cdef uint64_t K0 = 0x9E3779B97F4A7C15ULL
 cdef uint64_t K1 = 0xD1B54A32D192ED03ULL
@@ -31,8 +35,9 @@ cdef inline uint64_t slot_for(Topic* topic) noexcept nogil:
 
 
 cdef class TopicTable:
-    def __cinit__(self, size_t topics_max, uint64_t seed) -> None:
+    def __cinit__(self, size_t topics_max, size_t bytes_max, uint64_t seed) -> None:
         self.topics_max = topics_max
+        self.bytes_max = bytes_max
         self.seed = seed | 1
         self.everywhere = 1
         self.mask = 1023
@@ -45,6 +50,8 @@ cdef class TopicTable:
         cdef Topic* topic
         if self.slots == NULL:
             return
+        if self.old != NULL:
+            self._move(self.old_mask + 1)
         for i in range(self.mask + 1):
             topic = topic_in(self.slots[i])
             if topic == NULL:
@@ -84,13 +91,29 @@ cdef class TopicTable:
         while True:
             slot = self.slots[at]
             if slot == 0:
-                return NULL
+                return NULL if self.old == NULL else self._find_old(text, size, hash)
             if (slot ^ hash) & ~POINTER == 0:
                 topic = topic_in(slot)
                 if topic.hash == hash and topic.size == size and memcmp(topic.text, text, size) == 0:
                     topic.used = 1
                     return topic
             at = (at + 1) & self.mask
+
+    cdef Topic* _find_old(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept:
+        """The same among those that are not in the new table yet."""
+        cdef size_t at = hash & self.old_mask
+        cdef uint64_t slot
+        cdef Topic* topic
+        while True:
+            slot = self.old[at]
+            if slot == 0:
+                return NULL
+            if slot != MOVED and (slot ^ hash) & ~POINTER == 0:
+                topic = topic_in(slot)
+                if topic.hash == hash and topic.size == size and memcmp(topic.text, text, size) == 0:
+                    topic.used = 1
+                    return topic
+            at = (at + 1) & self.old_mask
 
     cdef void fetch(self, Ahead* ahead) noexcept:
         """Brings the slots, then the topics, into the cache, all at once instead of one after another."""
@@ -119,8 +142,10 @@ cdef class TopicTable:
         cdef Topic* topic
         cdef size_t at
         cdef const uint8_t* slash
-        if self.count >= self.topics_max and not self._evict_one():
+        if not self.fit(1, sizeof(Topic) + size + SLOT_BYTES):
             return NULL
+        if self.old != NULL:
+            self._move(MOVED_AT_ONCE)
         if self.count * 2 > self.mask and not self._grow():
             return NULL
         topic = <Topic*>malloc(sizeof(Topic) + size)
@@ -141,60 +166,95 @@ cdef class TopicTable:
             at = (at + 1) & self.mask
         self.slots[at] = slot_for(topic)
         self.count += 1
+        self.bytes_held += topic_bytes(topic)
         return topic
 
     cdef bint _grow(self) noexcept:
+        """A table of twice the size; the topics move there some at a time, long before it must grow again."""
         cdef size_t mask = self.mask * 2 + 1
-        cdef uint64_t* slots = <uint64_t*>calloc(mask + 1, sizeof(uint64_t))
-        cdef size_t i, at
+        cdef uint64_t* slots
+        if self.old != NULL:
+            self._move(self.old_mask + 1)
+        slots = <uint64_t*>calloc(mask + 1, sizeof(uint64_t))
         if slots == NULL:
             return 0
-        for i in range(self.mask + 1):
-            if self.slots[i] == 0:
-                continue
-            at = topic_in(self.slots[i]).hash & mask
-            while slots[at] != 0:
-                at = (at + 1) & mask
-            slots[at] = self.slots[i]
-        free(self.slots)
+        self.old = self.slots
+        self.old_mask = self.mask
+        self.moved = 0
         self.slots = slots
         self.mask = mask
         self.hand = 0
         self.sweep = 0
         return 1
 
+    cdef void _move(self, size_t most) noexcept:
+        """Moves what stands in so many slots of the former table."""
+        cdef size_t at
+        while most and self.moved <= self.old_mask:
+            if self.old[self.moved] != 0:
+                at = topic_in(self.old[self.moved]).hash & self.mask
+                while self.slots[at] != 0:
+                    at = (at + 1) & self.mask
+                self.slots[at] = self.old[self.moved]
+                self.old[self.moved] = MOVED
+            self.moved += 1
+            most -= 1
+        if self.moved > self.old_mask:
+            free(self.old)
+            self.old = NULL
+
     cdef bint _evict_one(self) noexcept:
-        """Throws out one topic that nothing points to, the clock algorithm's choice; looks a bounded way."""
+        """Throws out one topic that nothing points to, the clock algorithm's choice; looks a bounded way. Where all
+        were used lately, one of those goes."""
         cdef size_t looked = 0
         cdef Topic* topic
-        while looked < 4096:
+        cdef size_t lately = self.mask + 1
+        if self.old != NULL:
+            self._move(LOOKED_MAX)
+        while looked < LOOKED_MAX and (looked < LOOKED_FOR_IDLE or lately > self.mask):
             looked += 1
             self.hand = (self.hand + 1) & self.mask
             topic = topic_in(self.slots[self.hand])
             if topic == NULL or topic.pins or topic.retained != NULL:
                 continue
-            if topic.used:
-                topic.used = 0
-                continue
-            self._remove_slot(self.hand)
-            self.count -= 1
-            topic_free(topic)
-            return 1
-        return 0
+            if not topic.used:
+                self._forget(self.hand)
+                return 1
+            topic.used = 0
+            if lately > self.mask:
+                lately = self.hand
+        if lately > self.mask:
+            return 0
+        self._forget(lately)
+        return 1
+
+    cdef bint fit(self, size_t count, size_t size) noexcept:
+        """Makes room for so many topics more, of that size together; 0 when too much is in use."""
+        while self.count + count > self.topics_max or self.bytes_held + size > self.bytes_max:
+            if not self._evict_one():
+                return 0
+        return 1
+
+    cdef void _forget(self, size_t at) noexcept:
+        cdef Topic* topic = topic_in(self.slots[at])
+        self._remove_slot(at)
+        self.count -= 1
+        self.bytes_held -= topic_bytes(topic) + routes_bytes(topic)
+        topic_free(topic)
 
     def forget_idle(self, int64_t before_ns, size_t slots_max) -> int:
         """Throws out topics without a message since then that nothing points to; looks at so many slots, and
         goes on there the next time. Returns how many went."""
         cdef size_t looked, forgotten = 0
         cdef Topic* topic
+        if self.old != NULL:
+            self._move(slots_max)
         for looked in range(min(slots_max, self.mask + 1)):
             topic = topic_in(self.slots[self.sweep])
             if topic == NULL or topic.pins or topic.retained != NULL or topic.last_ns >= before_ns:
                 self.sweep = (self.sweep + 1) & self.mask
                 continue
-            self._remove_slot(self.sweep)
-            self.count -= 1
-            topic_free(topic)
+            self._forget(self.sweep)
             forgotten += 1
         return forgotten
 
@@ -231,6 +291,8 @@ cdef class TopicTable:
     def forget_publishers(self) -> None:
         """What was sent before is not here any more: what comes again is new."""
         cdef size_t at
+        if self.old != NULL:
+            self._move(self.old_mask + 1)
         for at in range(self.mask + 1 if self.slots != NULL else 0):
             if self.slots[at] != 0:
                 topic_in(self.slots[at]).publisher = 0

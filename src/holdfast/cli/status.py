@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from holdfast.status import BrokerStatus, ContractStatus, PipelineStatus, Status
+    from holdfast.status import BrokerStatus, ContractStatus, Memory, PipelineStatus, Status
 
 COMMAND = "holdfast status"
 HTTP_PORT = 9464
@@ -184,8 +184,21 @@ def broker_table(brokers: list[BrokerStatus]) -> Table:
 
     from holdfast.status import about_ns
 
-    columns = ("", "broker", "role", "view", "up", "clients", "jobs", "cpu", "memory", "x measured", "links")
-    made = table(*columns, numbers=("view", "up", "clients", "jobs", "cpu", "memory", "x measured"))
+    columns = (
+        "",
+        "broker",
+        "role",
+        "view",
+        "up",
+        "clients",
+        "jobs",
+        "cpu",
+        "memory",
+        "kept",
+        "x measured",
+        "links",
+    )
+    made = table(*columns, numbers=columns[3:-1])
     for each in brokers:
         x_ns = each.reckoning.failover_max_ns
         links = [f"{link.member} {link.health}{lag(link.way_ns)}" for link in each.links]
@@ -199,10 +212,19 @@ def broker_table(brokers: list[BrokerStatus]) -> Table:
             str(each.queues.jobs),
             f"{100 * each.usage.cpu_ns / max(1, each.uptime_ns):.0f} %",
             f"{each.usage.memory_bytes / 2**20:.0f} MiB",
+            kept(each.memory),
             "-" if x_ns is None else about_ns(x_ns),
             escape(", ".join(links) or "-"),
         )
     return made
+
+
+def kept(memory: Memory) -> str:
+    """What clients make a broker keep, of what they may; and the part that is nearly full, if one is."""
+    fullest = max(memory.parts, key=lambda part: part.bytes / part.bytes_max, default=None)
+    near = fullest is not None and fullest.bytes * 4 > fullest.bytes_max * 3
+    words = f" ({fullest.name} {100 * fullest.bytes // fullest.bytes_max} %)" if fullest and near else ""
+    return f"{memory.bytes / 2**20:.0f} of {memory.bytes_max / 2**20:.0f} MiB{words}"
 
 
 def lag(way_ns: int | None) -> str:

@@ -3,6 +3,7 @@
 Laws:
 - any bytes either are exactly one packet of the specification or raise PeerError with the reason the peer is told
 - what encode gives, decode accepts and gives back; what decode would refuse, encode refuses with ValueError
+- SUBSCRIBE and UNSUBSCRIBE can be read in pieces: begin_filters checks the whole packet before anything is made of it
 
 Which direction a packet travels is for its user to check: a server gets no CONNACK, a client sends no
 subscription_ids in PUBLISH.
@@ -12,7 +13,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t
 
-from holdfast.mqtt.decoder cimport take_packet
+from holdfast.mqtt.decoder cimport take_filters, take_head, take_packet
 from holdfast.mqtt.encoder cimport put_packet
 from holdfast.mqtt.fields cimport Reader, room
 from holdfast.mqtt.wire cimport VARINT_MAX, VARINT_SHORT, Out, out_free, read_varint, varint_size, write_varint
@@ -24,6 +25,7 @@ cdef object MALFORMED = Reason.MALFORMED_PACKET
 
 cdef enum:
     HEADER_BYTES_MAX = 5
+    ANY_NUMBER = 0x7FFFFFFF
 
 PACKET_BYTES_MAX = VARINT_MAX + HEADER_BYTES_MAX
 
@@ -62,7 +64,7 @@ def split(buffer, Py_ssize_t start=0, Py_ssize_t packet_bytes_max=VARINT_MAX + H
         PyBuffer_Release(&view)
 
 
-def decode(int first_byte, body, int version):
+def decode(int first_byte, body, int version, int user_properties_max=ANY_NUMBER):
     """The packet whose header begins with `first_byte`. A CONNECT says its version itself."""
     if not 0 <= first_byte <= 255:
         raise ValueError(f"first_byte is {first_byte}; expected 0 to 255")
@@ -73,9 +75,34 @@ def decode(int first_byte, body, int version):
     try:
         reader.at = <const uint8_t*>view.buf
         reader.end = reader.at + view.len
+        reader.pairs_max = user_properties_max
         return take_packet(first_byte >> 4, first_byte & 15, &reader, version)
     finally:
         PyBuffer_Release(&view)
+
+
+def begin_filters(int first_byte, bytes body not None, int version, int filters_max, int user_properties_max):
+    """The packet identifier and the properties of a SUBSCRIBE or UNSUBSCRIBE, and where its first filter stands.
+
+    All of the packet is checked: `next_filters` then finds nothing wrong with it."""
+    _check_version(version)
+    cdef const uint8_t* start = <const uint8_t*>(<char*>body)
+    cdef Reader reader = Reader(start, start + len(body), user_properties_max)
+    packet_id, properties = take_head(first_byte >> 4, first_byte & 15, &reader, version)
+    cdef Py_ssize_t at = reader.at - start
+    take_filters(first_byte >> 4, &reader, version, filters_max, None)
+    return packet_id, properties, at
+
+
+def next_filters(int first_byte, bytes body not None, int version, Py_ssize_t at, int most):
+    """Up to so many of the filters from `at` on, as decode gives them, and where the next one stands."""
+    if not 0 <= at <= len(body) or most < 1:
+        raise ValueError(f"at is {at} and most is {most}; expected a position in the body, and at least 1")
+    cdef const uint8_t* start = <const uint8_t*>(<char*>body)
+    cdef Reader reader = Reader(start + at, start + len(body), 0)
+    cdef list filters = []
+    take_filters(first_byte >> 4, &reader, version, most, filters)
+    return filters, reader.at - start
 
 
 def encode(packet, int version):

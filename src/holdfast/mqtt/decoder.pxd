@@ -3,3 +3,5 @@
 from holdfast.mqtt.fields cimport Reader
 
 cdef object take_packet(int packet_type, int flags, Reader* reader, int version)
+cdef tuple take_head(int packet_type, int flags, Reader* reader, int version)
+cdef int take_filters(int packet_type, Reader* reader, int version, long most, list into) except -1

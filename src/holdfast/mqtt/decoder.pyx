@@ -7,11 +7,13 @@ Laws:
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t
 
 from holdfast.mqtt.fields cimport (
     Reader,
     expect_end,
+    skip_filter,
     take_binary,
     take_filter,
     take_packet_id,
@@ -217,20 +219,57 @@ cdef object _take_connack(Reader* reader, int version):
     return Connack(bool(flags), reason, properties)
 
 
+cdef tuple take_head(int packet_type, int flags, Reader* reader, int version):
+    """The packet identifier and the properties of a SUBSCRIBE or UNSUBSCRIBE."""
+    _check_flags(packet_type, flags, version)
+    cdef int packet_id = take_packet_id(reader)
+    return packet_id, take_properties(reader, packet_type) if version == 5 else Properties()
+
+
+cdef int take_filters(int packet_type, Reader* reader, int version, long most, list into) except -1:
+    """The next filters: up to so many of them into a list; or, without one, all are checked, and are no more."""
+    cdef long count = 0
+    while reader.at < reader.end and (into is None or count < most):
+        count += 1
+        if into is None and count > most:
+            raise PeerError(
+                Reason.QUOTA_EXCEEDED, f"a packet has up to {most} topic filters; send the others in another"
+            )
+        if packet_type == SUBSCRIBE and into is not None:
+            into.append(_take_subscription(reader, version))
+        elif packet_type == SUBSCRIBE:
+            _take_options(reader, version)
+        elif into is not None:
+            into.append(take_filter(reader))
+        else:
+            skip_filter(reader)
+    if count == 0:
+        raise PeerError(
+            PROTOCOL,
+            f"{'UN' if packet_type == UNSUBSCRIBE else ''}SUBSCRIBE has no topic filter; expected at least one",
+        )
+    return 0
+
+
 cdef object _take_subscribe(Reader* reader, int version):
     cdef int packet_id = take_packet_id(reader)
     properties = take_properties(reader, SUBSCRIBE) if version == 5 else Properties()
     cdef list subscriptions = []
-    while reader.at < reader.end:
-        subscriptions.append(_take_subscription(reader, version))
-    if not subscriptions:
-        raise PeerError(PROTOCOL, "SUBSCRIBE has no topic filter; expected at least one")
+    take_filters(SUBSCRIBE, reader, version, reader.end - reader.at + 1, subscriptions)
     return Subscribe(packet_id, subscriptions, properties)
 
 
 cdef object _take_subscription(Reader* reader, int version):
     cdef const uint8_t* start = reader.at + 2
-    cdef str filter = take_filter(reader)
+    cdef int options = _take_options(reader, version)
+    cdef str filter = PyUnicode_DecodeUTF8(<char*>start, reader.at - 1 - start, NULL)
+    return Subscription(filter, options & 3, bool(options & 4), bool(options & 8), options >> 4)
+
+
+cdef int _take_options(Reader* reader, int version) except -1:
+    """The options of a subscription, its filter and they checked."""
+    cdef const uint8_t* start = reader.at + 2
+    skip_filter(reader)
     cdef bint shared = is_shared(start, reader.at - start)
     cdef int options = take_u8(reader, "subscription options")
     cdef int qos = options & 3
@@ -242,17 +281,14 @@ cdef object _take_subscription(Reader* reader, int version):
         raise PeerError(PROTOCOL, "retain handling is 3; expected 0 to 2")
     if shared and options & 4:
         raise PeerError(PROTOCOL, "no local is set in a shared subscription; expected 0")
-    return Subscription(filter, qos, bool(options & 4), bool(options & 8), options >> 4)
+    return options
 
 
 cdef object _take_unsubscribe(Reader* reader, int version):
     cdef int packet_id = take_packet_id(reader)
     properties = take_properties(reader, UNSUBSCRIBE) if version == 5 else Properties()
     cdef list filters = []
-    while reader.at < reader.end:
-        filters.append(take_filter(reader))
-    if not filters:
-        raise PeerError(PROTOCOL, "UNSUBSCRIBE has no topic filter; expected at least one")
+    take_filters(UNSUBSCRIBE, reader, version, reader.end - reader.at + 1, filters)
     return Unsubscribe(packet_id, filters, properties)
 
 

@@ -1,6 +1,6 @@
 # The fields that packets and properties are made of. See fields.pyx for the laws.
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 
 from holdfast.mqtt.wire cimport Out
 
@@ -8,6 +8,7 @@ from holdfast.mqtt.wire cimport Out
 cdef struct Reader:
     const uint8_t* at
     const uint8_t* end
+    uint32_t pairs_max  # user properties that one section may have
 
 
 cdef int take_u8(Reader* reader, str what) except -1
@@ -18,6 +19,7 @@ cdef str take_string(Reader* reader, str what)
 cdef bytes take_binary(Reader* reader, str what)
 cdef str take_topic(Reader* reader, str what, object reason)
 cdef str take_filter(Reader* reader)
+cdef int skip_filter(Reader* reader) except -1
 cdef int take_packet_id(Reader* reader) except -1
 cdef int take_reason(Reader* reader, int packet_type) except -1
 cdef int expect_end(Reader* reader, str what) except -1

@@ -131,13 +131,24 @@ cdef str take_topic(Reader* reader, str what, object reason):
     return text
 
 
-cdef str take_filter(Reader* reader):
+cdef int skip_filter(Reader* reader) except -1:
+    """Checks a filter as take_filter does, and makes nothing of it."""
+    cdef size_t size = _take_prefix(reader, "topic filter")
     cdef const uint8_t* start = reader.at
-    cdef str text = take_string(reader, "topic filter")
-    cdef const char* problem = filter_problem(start + 2, reader.at - start - 2)
+    if not utf8_valid(start, size):
+        raise PeerError(MALFORMED, "topic filter is not UTF-8 without NUL")
+    cdef const char* problem = filter_problem(start, size)
     if problem != NULL:
+        text = PyUnicode_DecodeUTF8(<char*>start, size, NULL)
         raise PeerError(FILTER_INVALID, f"topic filter {text[:64]!r}: {problem.decode()}")
-    return text
+    reader.at += size
+    return 0
+
+
+cdef str take_filter(Reader* reader):
+    cdef const uint8_t* start = reader.at + 2
+    skip_filter(reader)
+    return PyUnicode_DecodeUTF8(<char*>start, reader.at - start, NULL)
 
 
 cdef int take_packet_id(Reader* reader) except -1:

@@ -140,14 +140,22 @@ cdef object take_properties(Reader* reader, int packet_type):
     cdef object properties = Properties()
     if size == 0:
         return properties
-    cdef Reader section = Reader(reader.at, reader.at + size)
+    cdef Reader section = Reader(reader.at, reader.at + size, 0)
     cdef uint64_t seen = 0
+    cdef uint32_t pairs = 0
     cdef int id
     while section.at < section.end:
         id = _take_id(&section, packet_type)
         if seen >> id & 1 and id != ID_USER and not (id == ID_SUBSCRIPTION and packet_type == kinds.PUBLISH):
             raise PeerError(PROTOCOL, f"{NAMES[id]} comes twice in {PACKET_NAMES[packet_type]}; expected once")
         seen |= <uint64_t>1 << id
+        if id == ID_USER:
+            pairs += 1
+            if pairs > reader.pairs_max:
+                raise PeerError(
+                    Reason.QUOTA_EXCEEDED,
+                    f"{PACKET_NAMES[packet_type]} has more than {reader.pairs_max} user properties; send fewer",
+                )
         _take_value(&section, id, properties)
     if seen >> ID_AUTH_DATA & 1 and not seen >> ID_AUTH_METHOD & 1:
         raise PeerError(PROTOCOL, "auth_data comes without auth_method; expected both")

@@ -37,6 +37,17 @@ cdef inline bint out_reserve(Out* out, size_t more) noexcept nogil:
     return 1
 
 
+cdef inline void out_trim(Out* out) noexcept nogil:
+    """Gives back most of what a large packet took, once little is left."""
+    cdef size_t cap = out.len * 2 if out.len > 2048 else 4096
+    cdef uint8_t* less
+    if cap < out.cap // 2:
+        less = <uint8_t*>realloc(out.data, cap)
+        if less != NULL:
+            out.data = less
+            out.cap = cap
+
+
 cdef inline void out_free(Out* out) noexcept nogil:
     free(out.data)
     out.data = NULL

@@ -13,6 +13,7 @@ from holdfast.broker.message cimport (
 )
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.protection cimport OPEN
+from holdfast.broker.identifiers cimport restore, skip_identifiers
 from holdfast.broker.session cimport (
     AWAITS_PUBCOMP, AWAITS_PUBREC, GUESSED, LOGGED, PACKET_IDS, Session,
 )
@@ -193,7 +194,7 @@ cdef class BackupBuffer:
         m.qos = at[42]
         m.flags = at[43] & RETAIN
         if m.flags & RETAIN and (topic.retained == NULL or topic.retained.minor < m.minor):
-            self.core.retain(topic, m if m.payload_size else NULL)
+            self.core.retain(topic, m if m.payload_size else NULL, 0)
         if self.core.durable_log is not None and (<Terms>topic.terms).durable:
             self.journal(m)
         return self.enter(m)
@@ -425,12 +426,12 @@ cdef class BackupBuffer:
             number, taken = flights.get(packet_id, (0, True))
             m = self.find(number)
             if m != NULL and not taken:
-                if session.restore(m, packet_id, AWAITS_PUBREC, LOGGED):
+                if restore(session, m, packet_id, AWAITS_PUBREC, LOGGED):
                     session.recovered.add(number)
             else:
-                session.restore(NULL, packet_id, AWAITS_PUBCOMP, LOGGED if packet_id in flights else GUESSED)
+                restore(session, NULL, packet_id, AWAITS_PUBCOMP, LOGGED if packet_id in flights else GUESSED)
         session.recovered = session.recovered or None
-        session.skip_identifiers(last)
+        skip_identifiers(session, last)
 
 
 def identifiers(first: int, last: int) -> list[int]:

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from holdfast.broker.broker import Broker
+from holdfast.broker.rules import Grant
 from holdfast.broker.session import Session
+from holdfast.broker.subscribing import AS_PUBLISHED, NO_LOCAL
 from holdfast.broker.subscriptions import Subscription
 from holdfast.mqtt.packets import Will
 from holdfast.mqtt.topics import split_shared
@@ -34,6 +36,7 @@ class SessionNow(msgspec.Struct, tag="s", array_like=True, frozen=True):
     expiry_s: int
     will: Will | None
     user: str = ""
+    grant: Grant | None = None
 
 
 class SessionGone(msgspec.Struct, tag="e", array_like=True, frozen=True):
@@ -59,10 +62,11 @@ class SubscriptionGone(msgspec.Struct, tag="-", array_like=True, frozen=True):
 
 
 class RetainedNow(msgspec.Struct, tag="r", array_like=True, frozen=True):
-    """`message` as Core.retained_message gives it; None: nothing is retained."""
+    """`message` as Core.retained_message gives it; None: nothing is retained. `user`: whose quota it is."""
 
     topic: bytes
     message: tuple[int, int, int, int, int, bytes, bytes] | None
+    user: str = ""
 
 
 class HeirGone(msgspec.Struct, tag="h", array_like=True, frozen=True):
@@ -87,12 +91,11 @@ class Jumped(msgspec.Struct, frozen=True):
     number: int
 
 
-NO_LOCAL, AS_PUBLISHED = 1, 2  # RouteFlag in broker/message.pxd
-
-
 def session_now(session: Session) -> SessionNow:
     state = session.state
-    return SessionNow(session.serial, session.client_id, state.expiry_s, state.last_will, state.user)
+    return SessionNow(
+        session.serial, session.client_id, state.expiry_s, state.last_will, state.user, state.grant
+    )
 
 
 def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow:
@@ -111,7 +114,7 @@ def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow
 
 
 def retained_now(broker: Broker, topic: bytes) -> RetainedNow:
-    return RetainedNow(topic, broker.core.retained_message(topic))
+    return RetainedNow(topic, broker.core.retained_message(topic), broker.access.retainer(topic))
 
 
 def encoded_parts(
@@ -155,7 +158,8 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
             if session is None:
                 session = broker.clients.make_session(increment.client_id, increment.serial)
             session.state.expiry_s, session.state.last_will = increment.expiry_s, increment.will
-            session.state.user = increment.user
+            session.state.user, session.state.grant = increment.user, increment.grant
+            broker.access.began(session, None)
         case SessionGone():
             session = broker.clients.sessions.get(increment.client_id)
             if session is not None:
@@ -172,6 +176,7 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
         case RetainedNow():
             broker.core.set_retained(increment.topic, increment.message)
             if increment.message is not None:
+                broker.access.retained(increment.topic, increment.user, weight_of(increment))
                 broker.core.number_from(increment.message[0])
 
 

@@ -116,7 +116,7 @@ def _cores(machine: Machine, book: ContractBook) -> Iterator[Finding]:
 
 def _memory(machine: Machine, book: ContractBook) -> Iterator[Finding]:
     limits = book.limits
-    needed = MEMORY_BASE_BYTES + limits.buffer_bytes_max + limits.retained_bytes_max + limits.backup_bytes_max
+    needed = MEMORY_BASE_BYTES + limits.memory_bytes_max
     if machine.memory_free_bytes is not None:
         enough = machine.memory_free_bytes >= needed
         yield Finding(

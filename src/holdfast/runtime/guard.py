@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 import time
+from itertools import islice
 
 from holdfast.address import Address
 from holdfast.broker.broker import Broker
@@ -24,10 +25,11 @@ from holdfast.replication.sharing import Sharing
 from holdfast.runtime.log import log_event
 from holdfast.runtime.server import Server
 from holdfast.runtime.tls import Certificates, Contexts
+from holdfast.security.audit import CHANGES_TOLD_MAX, EVERYBODY, changes
 from holdfast.security.checking import Checking
 from holdfast.security.config import Listener, Security, on_loopback
 from holdfast.security.files import Loaded, load_all
-from holdfast.security.gate import Gate
+from holdfast.security.gate import Gate, Known
 from holdfast.security.verified import Verified, key_from
 
 NO_FILE = "a file and give it with --security"
@@ -93,11 +95,21 @@ class Guard:
         if self._certificates is not None and contexts is not None:
             self._certificates.use(contexts)
         self._checking.hook = loaded.hook
+        if loaded.known.security.audit:
+            self._tell_changes(loaded.known)
         ended = self._gate.reload(loaded.known, time.monotonic_ns())
         self._server.step()
         log_event(
             "reloaded", {"file": self.path, "users": len(loaded.known.users), "connections_ended": ended}
         )
+
+    def _tell_changes(self, known: Known) -> None:
+        told = changes(self._gate.known, known)
+        for change in islice(told, CHANGES_TOLD_MAX):
+            log_event("rights changed", {"user": change.user, "what": change.what})
+        rest = sum(1 for _ in told)
+        if rest:
+            log_event("rights changed", {"user": EVERYBODY, "what": f"{rest} changes more"})
 
 
 def address_of(fd: int) -> str:

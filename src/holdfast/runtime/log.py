@@ -5,7 +5,8 @@ Laws:
 - the last line about the state of a broker is its present state: of STATES only a line that repeats the one
   before it word for word is left out. Of more than STATE_LINES_MAX in a second the last of each kind is
   written, when the second is over
-- events that only differ in a client's doing are one kind: no client can flood the log
+- events that only differ in a client's doing are one kind: no client can flood the log. Of AUDITED those
+  of each user are a kind: nobody's login is left out because of others'
 - what is told is what somebody should know, not what happens all the time: without trouble there are a few
   lines at the start and one at the end
 - no field is longer than FIELD_CHARS_MAX
@@ -22,6 +23,7 @@ from typing import Literal, get_args
 REPEAT_S = 1.0
 KINDS_MAX = 1000
 KINDS = ("reason", "is", "channel")  # events that differ in these are different
+AUDITED = {"login": ("user",), "rights changed": ("user",)}  # kinds of their own
 FIELD_CHARS_MAX = 2000
 STATE_LINES_MAX = 30
 # What a broker or a recorder is, by itself and in its group: docs/logs.md has them in tables of their own.
@@ -54,7 +56,8 @@ def set_form(form: Form) -> None:
 def log_event(event: str, details: dict[str, object]) -> None:
     """Repetitions within a second are counted and told with the next line."""
     global _state
-    key = event, next((str(details[name]) for name in KINDS if name in details), "")
+    kinds = AUDITED.get(event, KINDS)
+    key = event, next((str(details[name]) for name in kinds if name in details), "")
     now = time.monotonic()
     last, unsaid = _last.get(key, (-REPEAT_S, 0))
     changed = event in STATES and _state != (event, details)

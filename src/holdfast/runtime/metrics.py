@@ -3,7 +3,7 @@
 Laws:
 - every family below is in every answer, with or without samples: what a dashboard asks for is always there
 - a name that ends in `_total` only grows while the process lives; times are in seconds, sizes in bytes
-- labels are contracts, members of the group, MQTT reasons and roles: never topics or clients
+- labels are contracts, members of the group, MQTT reasons, quotas and roles: never topics or clients
 - no piece takes longer than a few contracts do, however many there are
 """
 
@@ -96,6 +96,19 @@ BROKER = (
     gauge("control_waiting", "Connections whose CONNECT, SUBSCRIBE, … waits", lambda s: s.queues.control),
     gauge("messages_held", "Messages in memory", lambda s: s.queues.messages),
     gauge("messages_held_bytes", "What they take", lambda s: s.queues.messages_bytes),
+    gauge("kept_max_bytes", "What clients may make it keep, memory_bytes_max", lambda s: s.memory.bytes_max),
+    gauge(
+        "kept_bytes",
+        "What clients make it keep",
+        lambda s: {part.name: part.bytes for part in s.memory.parts},
+        "part",
+    ),
+    gauge(
+        "kept_part_max_bytes",
+        "What it may be of that part",
+        lambda s: {part.name: part.bytes_max for part in s.memory.parts},
+        "part",
+    ),
     gauge("copies_held", "Copies of the primary's messages", lambda s: s.queues.copies),
     counter("discards", "Copies that the backup was told to discard", lambda s: s.queues.discards),
     counter("messages_received", "Messages accepted", lambda s: s.traffic.messages_received),
@@ -106,6 +119,11 @@ BROKER = (
     counter("bytes_received", "Bytes from clients", lambda s: s.traffic.bytes_received),
     counter("bytes_sent", "Bytes to clients and members", lambda s: s.traffic.bytes_sent),
     counter("refusals", "What was refused, by MQTT reason", lambda s: s.refusals, "reason"),
+    counter("quota_refusals", "What quotas refused", lambda s: s.quotas.reached if s.quotas else {}, "quota"),
+    counter(
+        "bans", "Clients and logins that were banned", lambda s: s.quotas.bans if s.quotas else {}, "why"
+    ),
+    gauge("banned", "Bans that last", lambda s: s.quotas.banned if s.quotas else 0),
     gauge(
         "journal_keeping", "1 while the journal takes records", lambda s: _journal(s, "state") == "keeping"
     ),

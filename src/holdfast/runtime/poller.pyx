@@ -6,8 +6,8 @@ there are, the loop has one thing to look at, and a connection costs what its se
 Laws:
 - bytes go from the socket into the inbox and from a link into the socket; nothing is decided here
 - one read for each ready socket before anyone is read twice; other brokers are read before clients
-- clients are not read while the broker is sated, nor when many subscriptions changed since its last turn; who was
-  not read is read first when it is
+- clients are not read while the broker is sated, nor when what was read since its last turn is
+  much work besides; who was not read is read first when it is
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
 - a listener may have layers: then nobody reaches the broker before its greetings are over, they have a time, and
   a bounded number of them is worked on in one poll
@@ -191,7 +191,7 @@ cdef class Poller:
             at = (first + i) % n
             if not events[at].events:
                 continue
-            if self.core.sated() or self.core.ask_left <= 0 or (
+            if self.core.sated() or self.core.work_left <= 0 or (
                     self.unsealed > UNSEALED_MAX and self.slots[events[at].data.fd].layers != NULL):
                 if not self.skipped:
                     self.skipped = events[at].data.fd

@@ -32,6 +32,8 @@ from holdfast.status import (
     Histogram,
     JournalStatus,
     LinkStatus,
+    Memory,
+    MemoryPart,
     Promise,
     Queues,
     Reckoning,
@@ -123,6 +125,7 @@ class Reporter:
             ),
             queues=self._queues(),
             usage=usage(),
+            memory=memory_of(broker),
             slices=Histogram(counts=self._server.slices.counts, sum_ns=self._server.slices.sum_ns),
             refusals={reason_name(reason): count for reason, count in sorted(broker.refusals.items())},
             links=[] if member is None else links_of(member, time.monotonic_ns()),
@@ -130,6 +133,7 @@ class Reporter:
             failovers=[] if member is None else list(member.history.failovers),
             changes=[] if member is None else list(member.history.changes),
             journal=self._journal(),
+            quotas=broker.access.quotas(time.monotonic_ns(), at_ns),
             contracts_left_out=max(0, len(broker.contracts.all) - CONTRACTS_MAX),
         )
 
@@ -247,6 +251,23 @@ def links_of(member: Member, now_ns: int) -> list[LinkStatus]:
             )
         )
     return found
+
+
+def memory_of(broker: Broker) -> Memory:
+    """What is kept for clients, by the bounds of the limits."""
+    core, limits = broker.core, broker.limits
+    backup = core.board.backup
+    kept = (
+        ("queues", core.board.sessions_bytes, limits.buffer_bytes_max),
+        ("retained", core.retained_taken, limits.retained_bytes_max),
+        ("topics", core.topics.bytes_held, limits.topics_bytes_max),
+        ("pending", core.pending_bytes, limits.pending_bytes_max),
+        ("connecting", core.connecting_bytes, limits.connecting_bytes_max),
+        ("output", core.board.outputs.bytes_waiting, limits.output_bytes_max),
+        ("backup", 0 if backup is None else backup.output_size, limits.backup_bytes_max),
+    )
+    parts = [MemoryPart(name=name, bytes=size, bytes_max=most) for name, size, most in kept]
+    return Memory(bytes=sum(part.bytes for part in parts), bytes_max=limits.memory_bytes_max, parts=parts)
 
 
 def reason_name(reason: int) -> str:

@@ -39,6 +39,11 @@ from holdfast.runtime.watching import open_http
 from holdfast.security.config import Listener
 from holdfast.security.files import Loaded, load_all
 
+UNPROTECTED = (
+    "members have neither a secret nor TLS: whoever reaches a peer address can pose as one and read all that "
+    "clients left; write [peers] with a secret in a file for --security"
+)
+
 
 def serve(options: BrokerOptions) -> None:
     set_form(options.log)
@@ -89,6 +94,8 @@ async def _serve(
                 print(f"listening on {scheme_of(listener)}://{address}", flush=True)
         if membership is not None:
             await membership.start()
+            if not loaded.known.security.peers.protected:
+                log_event("peers not protected", {"member": options.member, "why": UNPROTECTED})
         notify("READY=1")
         await stop.wait()
         notify("STOPPING=1")

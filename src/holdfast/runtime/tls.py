@@ -5,6 +5,8 @@ Laws:
 - a connection keeps the certificate with which it began; a new one gets the newest
 - members of a group show certificates to each other, always, and each bears the name of its member: a
   client's certificate of the same authority opens no member's door
+- a certificate that is on the list of the revoked is none, and without a list of the authority that is in
+  force nobody is believed
 - TLS 1.2 at least, never renegotiated; a client that comes back within hours goes on where it ended
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -85,7 +88,7 @@ def server_context(tls: Tls, source: str, verify: ssl.VerifyMode) -> ssl.SSLCont
     context.verify_mode = verify
     _load_own(context, tls, source)
     if tls.authority:
-        _load_authority(context, tls.authority, source)
+        _load_authority(context, tls, source)
     return context
 
 
@@ -113,7 +116,7 @@ def dialing_context(tls: Tls, source: str) -> ssl.SSLContext:
     restrict(context)
     context.check_hostname = False
     _load_own(context, tls, source)
-    _load_authority(context, tls.authority, source)
+    _load_authority(context, tls, source)
     return context
 
 
@@ -153,8 +156,16 @@ def _no_password() -> str:
     )
 
 
-def _load_authority(context: ssl.SSLContext, authority: str, source: str) -> None:
-    load_authority(context, authority, source, "tls.authority")
+def _load_authority(context: ssl.SSLContext, tls: Tls, source: str) -> None:
+    load_authority(context, tls.authority, source, "tls.authority")
+    if not tls.revoked:
+        return
+    with suppress(OSError):  # whatever else is in the file
+        context.load_verify_locations(tls.revoked)
+    if not context.cert_store_stats()["crl"]:
+        problem = f"{tls.revoked} holds no list of revoked certificates in PEM: openssl ca -gencrl makes one"
+        raise ConfigError(source, [Problem("tls.revoked", problem)])
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
 
 
 def load_authority(context: ssl.SSLContext, authority: str, source: str, name: str) -> None:

@@ -1,12 +1,12 @@
 """Passwords are checked in threads and hooks are asked, while the broker's loop goes on.
 
 Laws:
-- at most WAITING_MAX attempts wait; one more is refused at once
+- at most WAITING_MAX attempts wait; for one more, one of who has most there is refused at once
 - every attempt is answered within its time, if only with a refusal: a hook that fails, hangs or returns
   anything but a name refuses, and that is logged
 - threads are nicer than the broker: a message goes before a password
-- after some failures attempts from the same address, or for the same user, wait for each other; no more are
-  under way than there are threads, so that those behind them know of their failures
+- after some failures the attempts of who failed wait for each other; no more are under way than there are
+  threads, so that those behind them know of their failures
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ import os
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from holdfast.broker.broker import Event
-from holdfast.security.gate import Gate, Wanted
+from holdfast.security.gate import SAID_CHARS_MAX, Gate, Wanted
 from holdfast.security.hook import Attempt, Hook
-from holdfast.security.patience import Patience
+from holdfast.security.patience import Patience, Source
+from holdfast.security.tokens import BadToken, Token
 from holdfast.security.users import verify
+from holdfast.security.waiting import Place, Room, Turns
 
 HASHING_THREADS = max(1, min(4, (os.cpu_count() or 2) - 1))  # one core is the broker's
 WAITING_MAX = 256 * HASHING_THREADS  # who comes behind so many would be gone before its turn
+SUSPECT_WAITING_MAX = 16  # of one address from which much failed
 HOOK_THREADS = 8
 HOOK_S_MAX = 5.0
 NICENESS = 10
@@ -81,7 +83,7 @@ class Lane:
     def __init__(self, busy_max: int) -> None:
         self.busy_max = busy_max
         self.busy = 0
-        self.queue: deque[Wanted] = deque()
+        self.turns = Turns()
 
 
 class Checking:
@@ -105,63 +107,97 @@ class Checking:
         self._hashing: Threads | None = None
         self._asking: Threads | None = None
         self._lanes = {False: Lane(HASHING_THREADS), True: Lane(HOOK_THREADS)}  # by whether a hook is asked
-        self._waiting = 0
+        self._room = Room(WAITING_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, wanted: Wanted) -> bool:
         """Begins to check; False when too many wait."""
-        if self._waiting >= WAITING_MAX:
+        place = Place(wanted, Source(wanted.attempt.address, wanted.attempt.username))
+        suspect = self._patience.suspects(place.source, time.monotonic_ns())
+        loser = self._room.enter(place, SUSPECT_WAITING_MAX if suspect else None)
+        if loser is place:
             return False
-        self._waiting += 1
-        lane = self._lanes[wanted.hooked]
-        lane.queue.append(wanted)
+        if loser is not None:
+            self.loop.call_soon(self._put_out, loser)
+        lane = self._lanes[wanted.how == "hook"]
+        lane.turns.add(place)
         self.loop.call_soon(self._go_on, lane)
         return True
 
     def _go_on(self, lane: Lane) -> None:
-        while lane.queue and lane.busy < lane.busy_max:
-            wanted = lane.queue.popleft()
-            if wanted.connection.closing:
-                self._waiting -= 1
+        while lane.turns and lane.busy < lane.busy_max:
+            place = lane.turns.take()
+            if place.gone:
                 continue
-            wait_ns = self._patience.wait_ns(sources(wanted), time.monotonic_ns())
+            if place.wanted.connection.closing:
+                self._room.leave(place)
+                continue
+            wait_ns = self._patience.wait_ns(place.source, time.monotonic_ns())
             if wait_ns is None:
-                self._waiting -= 1
-                assert self.gate is not None
-                self.gate.too_many(wanted, time.monotonic_ns())
-                self._step()
+                self._room.leave(place)
+                self._put_out(place)
             elif wait_ns:
-                self.loop.call_later(wait_ns / 1e9, self._begin, lane, wanted)
+                self.loop.call_later(wait_ns / 1e9, self._begin, lane, place)
             else:
-                self._begin(lane, wanted)
+                self._begin(lane, place)
 
-    def _begin(self, lane: Lane, wanted: Wanted) -> None:
+    def _put_out(self, place: Place) -> None:
+        assert self.gate is not None
+        self.gate.too_many(place.wanted, time.monotonic_ns())
+        self._step()
+
+    def _begin(self, lane: Lane, place: Place) -> None:
+        if place.gone:
+            return
+        place.begun = True
         lane.busy += 1
-        task = self.loop.create_task(self._check(lane, wanted))
+        task = self.loop.create_task(self._check(lane, place))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _check(self, lane: Lane, wanted: Wanted) -> None:
+    async def _check(self, lane: Lane, place: Place) -> None:
+        wanted, token = place.wanted, None
         try:
-            if wanted.hooked:
+            if wanted.how == "hook":
                 user = await self._ask_hook(wanted.attempt)
+            elif wanted.how == "token":
+                token = await self._read_token(wanted.attempt)
+                user = None if token is None else token.user
             else:
                 user = await self._verify(wanted)
         finally:
             lane.busy -= 1
-            self._waiting -= 1
+            self._room.leave(place)
             self.loop.call_soon(self._go_on, lane)
         now_ns = time.monotonic_ns()
         if user is None:
-            self._patience.failed(sources(wanted), now_ns)
+            self._patience.failed(place.source, now_ns)
+        else:
+            self._patience.succeeded(place.source)
         assert self.gate is not None
-        self.gate.checked(wanted, user, now_ns)
+        self.gate.checked(wanted, user, now_ns, token)
         self._step()
 
-    async def _verify(self, wanted: Wanted) -> str | None:
+    def _threads(self) -> Threads:
         if self._hashing is None:
             self._hashing = Threads(HASHING_THREADS, "password", self.loop)
-        right = await self._hashing.submit(verify, wanted.stored, wanted.attempt.password)
+        return self._hashing
+
+    async def _read_token(self, attempt: Attempt) -> Token | None:
+        assert self.gate is not None
+        tokens = self.gate.known.tokens
+        if tokens is None:
+            return None  # the file has no keys any more
+        try:
+            token: Token = await self._threads().submit(tokens.read, attempt.password)
+        except BadToken as error:
+            details = {"is": str(error), "user": attempt.username, "address": attempt.address}
+            self._event("token refused", {name: value[:SAID_CHARS_MAX] for name, value in details.items()})
+            return None
+        return token
+
+    async def _verify(self, wanted: Wanted) -> str | None:
+        right = await self._threads().submit(verify, wanted.stored, wanted.attempt.password)
         return wanted.attempt.username if right else None
 
     async def _ask_hook(self, attempt: Attempt) -> str | None:
@@ -187,8 +223,3 @@ class Checking:
             self._event("hook failed", {"is": "answer", "why": "it returned neither a name nor None"})
             return None
         return user
-
-
-def sources(wanted: Wanted) -> tuple[str, str]:
-    """Whose failures count against an attempt: its address, and the user it wants to be."""
-    return f"from {wanted.attempt.address}", f"as {wanted.attempt.username}"

@@ -21,11 +21,15 @@ from typing import Annotated, Literal
 import msgspec
 
 from holdfast.address import Address, parse_address
-from holdfast.config import Checked, load, named, text, whole
+from holdfast.config import Checked, duration, load, named, text, whole
 from holdfast.errors import ConfigError, Problem
+from holdfast.security.tokens import Jwt
+from holdfast.units import S
 
 PATH = text(1000, "file")
 RATE = whole(1, 10**12, 1000, optional=True)
+COUNT = whole(1, 10**9, 10, optional=True)
+BYTES = whole(1, 10**12, 1_000_000, optional=True)
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4096
 READABLE_BY_EVERYBODY = 0o007
 
@@ -38,9 +42,12 @@ class Tls(Checked, frozen=True, kw_only=True):
     certificate: Annotated[str, text(1000, "server.pem")]
     key: Annotated[str, text(1000, "server.key")]
     authority: str = ""  # who signs the certificates of clients and of other members
+    revoked: str = ""  # which of those are worth nothing any more
     clients: Literal["no", "ask", "require"] = "no"
 
     def relations(self) -> Iterator[Problem]:
+        if self.revoked and not self.authority:
+            yield Problem("revoked", 'is a list of an authority; name it, for example authority = "ca.pem"')
         if self.clients != "no" and not self.authority:
             yield Problem(
                 "authority",
@@ -74,10 +81,38 @@ class Rates(Checked, frozen=True, kw_only=True):
     bytes_per_s_max: Annotated[int | None, RATE] = None
 
 
-class UserLimits(Rates, frozen=True, kw_only=True):
+class Quotas(Checked, frozen=True, kw_only=True):
+    """What one user, or one address, may have at this broker. None: what the broker's own limits say."""
+
+    connections_max: Annotated[int | None, COUNT] = None
+    connects_per_min_max: Annotated[int | None, whole(1, 10**6, 60, optional=True)] = None
+    sessions_max: Annotated[int | None, COUNT] = None
+    subscriptions_max: Annotated[int | None, COUNT] = None
+    retained_max: Annotated[int | None, COUNT] = None
+    retained_bytes_max: Annotated[int | None, BYTES] = None
+    queued_bytes_max: Annotated[int | None, BYTES] = None
+
+
+class UserLimits(Quotas, frozen=True, kw_only=True):
     """What all the connections of one user may do together."""
 
-    connections_max: Annotated[int | None, whole(1, 10**9, 10, optional=True)] = None
+    messages_per_s_max: Annotated[int | None, RATE] = None
+    bytes_per_s_max: Annotated[int | None, RATE] = None
+
+
+class AddressLimits(Quotas, frozen=True, kw_only=True):
+    """The same for all that come from one address, whoever they are; `strangers` are not let in yet."""
+
+    strangers_max: Annotated[int | None, COUNT] = None
+
+
+class BanLimits(Checked, frozen=True, kw_only=True):
+    """How often, within a time, a client may leave or a login may fail; and for how long it is kept out."""
+
+    flaps_max: Annotated[int | None, COUNT] = None
+    guesses_max: Annotated[int | None, COUNT] = None
+    within_ns: Annotated[int, duration(1, "1min")] = named("within", 60 * S)
+    lasts_ns: Annotated[int, duration(1, "10min")] = named("lasts", 600 * S)
 
 
 class Listener(Rates, frozen=True, kw_only=True):
@@ -122,10 +157,14 @@ class Security(Checked, frozen=True, kw_only=True):
     users: str = ""
     rules: str = ""
     hook: str = ""
+    jwt: Jwt | None = None
+    audit: bool = True  # a line for each login and each change of rights; refusals always have one
     tls: Tls | None = None
     peers: Peers = Peers()
     listeners: tuple[Listener, ...] = named("listener", ())
     limits: UserLimits = UserLimits()
+    address_limits: AddressLimits = AddressLimits()
+    bans: BanLimits = BanLimits()
 
     def relations(self) -> Iterator[Problem]:
         if self.tls is None:
@@ -146,7 +185,9 @@ class Security(Checked, frozen=True, kw_only=True):
     @property
     def names_users(self) -> bool:
         """Whether there is a way to know who a client is."""
-        return bool(self.users or self.hook or (self.tls is not None and self.tls.clients != "no"))
+        return bool(
+            self.users or self.hook or self.jwt or (self.tls is not None and self.tls.clients != "no")
+        )
 
     def listener_at(self, host: str, port: int) -> Listener:
         """What holds for an address of `--listen` or of the group file."""
@@ -177,17 +218,24 @@ def _resolved(security: Security, base: Path) -> Security:
 
     replace, tls = msgspec.structs.replace, security.tls
     if tls is not None:
-        tls = replace(tls, certificate=at(tls.certificate), key=at(tls.key), authority=at(tls.authority))
+        names = ("certificate", "key", "authority", "revoked")
+        tls = replace(tls, **{name: at(getattr(tls, name)) for name in names})
+    jwt = security.jwt
+    if jwt is not None:
+        jwt = replace(jwt, keys=tuple(at(key) for key in jwt.keys))
     peers = replace(security.peers, secret=at(security.peers.secret))
-    return replace(security, users=at(security.users), rules=at(security.rules), tls=tls, peers=peers)
+    users, rules = at(security.users), at(security.rules)
+    return replace(security, users=users, rules=rules, tls=tls, peers=peers, jwt=jwt)
 
 
 def _file_problems(security: Security) -> Iterator[Problem]:
-    tls = security.tls
+    tls, jwt = security.tls, security.jwt
     for key, path in (
         ("rules", security.rules),
         ("tls.certificate", tls.certificate if tls else ""),
         ("tls.authority", tls.authority if tls else ""),
+        ("tls.revoked", tls.revoked if tls else ""),
+        *(("jwt.keys", path) for path in (jwt.keys if jwt and not jwt.by_secret else ())),
     ):
         if path:
             yield from unreadable(key, path)
@@ -195,6 +243,7 @@ def _file_problems(security: Security) -> Iterator[Problem]:
         ("users", security.users),
         ("tls.key", tls.key if tls else ""),
         ("peers.secret", security.peers.secret),
+        *(("jwt.keys", path) for path in (jwt.keys if jwt and jwt.by_secret else ())),
     ):
         if path:
             yield from unreadable(key, path) or exposed(key, path)

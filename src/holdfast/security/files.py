@@ -1,4 +1,4 @@
-"""Everything that a security file leads to, read at once: users, rules, secret and hook.
+"""Everything that a security file leads to, read at once: users, rules, keys, secret and hook.
 
 Law: either all of it can be used, or one ConfigError says everything that is wrong with any of it.
 """
@@ -17,8 +17,10 @@ from holdfast.security.config import Security, load_security, read_secret
 from holdfast.security.gate import Known
 from holdfast.security.hook import Hook, load_hook
 from holdfast.security.rules import load_rules
+from holdfast.security.tokens import load_tokens
 from holdfast.security.users import load_users
 
+N = TypeVar("N")
 T = TypeVar("T")
 
 
@@ -38,7 +40,7 @@ def load_all(path: str | Path | None) -> Loaded:
     security = load_security(path)
     problems: list[Problem] = []
 
-    def each(name: str, load: Callable[[str], T]) -> T | None:
+    def each(name: N | None, load: Callable[[N], T]) -> T | None:
         try:
             return load(name) if name else None
         except ConfigError as error:
@@ -48,7 +50,8 @@ def load_all(path: str | Path | None) -> Loaded:
     users = each(security.users, load_users)
     rules: Rules | None = each(security.rules, load_rules)
     hook = each(security.hook, load_hook)
+    tokens = each(security.jwt, load_tokens)
     if problems:
         raise ConfigError(str(path), problems)
     secret = read_secret(security.peers.secret) if security.peers.secret else None
-    return Loaded(Known(security, users or {}, rules), hook, secret)
+    return Loaded(Known(security, users or {}, rules, tokens), hook, secret)

@@ -1,6 +1,7 @@
 """The access of a broker with a security file: who is let in, with what rights and under which limits.
 
-    identify    at CONNECT: certificate, name and password, hook, or nobody in particular
+    identify    at CONNECT: certificate, token, name and password, hook, or nobody in particular
+    began       its session begins or goes on: whose quotas it counts against, and a line about the login
     reload      a new file: rules and limits hold at once, and who would not be let in any more goes
 
 Laws:
@@ -14,27 +15,44 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
 from holdfast.broker.access import NOBODY, Access
 from holdfast.broker.broker import Broker
+from holdfast.broker.clients import ASSIGNED
 from holdfast.broker.connection import Connection
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
-from holdfast.broker.rules import Rules
+from holdfast.broker.rules import PUBLISHING_ALL, QOS_HIGHEST, Rules, Who
+from holdfast.broker.session import Session
 from holdfast.errors import PeerError
 from holdfast.mqtt.packets import Connect
 from holdfast.mqtt.reasons import Reason
-from holdfast.security.config import Listener, Rates, Security
+from holdfast.security.bans import Banned, Bans
+from holdfast.security.config import Listener, Rates, Security, UserLimits
+from holdfast.security.expiring import Expiring
 from holdfast.security.hook import Attempt
+from holdfast.security.quotas import Account, Ledger, Weighing
+from holdfast.security.tokens import Token, Tokens, looks_like_token
 from holdfast.security.users import PASSWORD_BYTES_MAX
 from holdfast.security.verified import Verified
+from holdfast.status import BANNED_LISTED_MAX, Ban, QuotaStatus
+from holdfast.units import S, format_duration
 
 METERS_KEPT_MAX = 100_000
+WEIGHED_AT_ONCE = 500  # sessions of which it is looked how much waits for them in one turn
+WEIGHED_EVERY_NS = S
+SAID_CHARS_MAX = 200
 SWEPT_AT_ONCE = 200  # sessions whose subscriptions are looked at again in one turn
-CONNECT_BYTES_MAX = 262_144  # of who is not let in yet: every field but the properties fits at its largest
+NO_RULES = Rules(())
+GONE = "this user may not connect any more, has another password, or not this client identifier"
 WRONG = "the user name or the password is wrong"
+
+
+By: TypeAlias = Literal["password", "token", "certificate", "hook", "nothing"]
 
 
 class Known(Struct, frozen=True):
@@ -43,25 +61,30 @@ class Known(Struct, frozen=True):
     security: Security
     users: dict[str, str] = {}
     rules: Rules | None = None
+    tokens: Tokens | None = None
 
 
 class Guest(Struct):
-    """What let a connection in: a line of the password file, a certificate, a hook, or nothing."""
+    """What let a connection in: a line of the password file, a certificate, a token, a hook, or nothing."""
 
     user: str
+    by: By
     stored: str | None = None
-    nameless: bool = False
+    address: str = ""
+    client_id: str = ""
     listener: Listener | None = None
+    accounts: tuple[Account, ...] = ()
+    token: Token | None = None
 
 
 class Wanted(Struct):
-    """A CONNECT that waits for its password to be checked, or for a hook."""
+    """A CONNECT that waits for its password or token to be checked, or for a hook."""
 
     connection: Connection
     packet: Connect
     attempt: Attempt
     stored: str | None  # the user's line; None: there is no such user
-    hooked: bool
+    how: By
 
 
 Check = Callable[[Wanted], bool]  # takes it, or says that too many wait
@@ -80,68 +103,110 @@ class Gate(Access):
     ) -> None:
         self.broker = broker
         self.verified = verified
-        self._known = known
+        self.known = known
         self._check = check
         self._serving = serving
         self._address_of = address_of
+        self.ledger = Ledger(known.security)
+        self.bans = Bans(known.security.bans)
         self._guests: dict[Connection, Guest] = {}
-        self._by_user: Counter[str] = Counter()
+        self._strangers: dict[Connection, Account] = {}
+        self._unplaced: list[Connection] = []
+        self._weighing = False
+        self._expiring = Expiring(broker.timers, self._expire)
         self._by_listener: Counter[str] = Counter()
         self._user_meters: dict[str, Meter] = {}
         self._listener_meters: dict[str, Meter] = {}
         broker.access = self
+        self._use_limits(broker.core.board.now_ns)
 
     @property
     def ruled(self) -> bool:  # type: ignore[override]
-        return self._known.rules is not None
+        return self.known.rules is not None
 
     # CONNECT
 
     def opened(self, connection: Connection) -> None:
-        connection.packet_bytes_max = min(connection.packet_bytes_max, CONNECT_BYTES_MAX)
+        if self.ledger.limited("strangers"):
+            self._place_strangers()
+            self._unplaced.append(connection)  # where from is known when it has a socket
+
+    def _place_strangers(self) -> None:
+        """Those that came are their addresses' strangers, until they are let in or gone."""
+        unplaced, self._unplaced = self._unplaced, []
+        for connection in unplaced:
+            address = "" if connection.closing else self._address_of(connection.fd)
+            if not address or connection in self._guests:
+                continue
+            account = self.ledger.account("address", address, self._now_ns)
+            account.strangers += 1
+            self._strangers[connection] = account
+            try:
+                self.ledger.check((account,), "strangers", 0)
+            except PeerError as error:
+                self.broker.fail(connection, error, self._now_ns)
 
     def identify(self, connection: Connection, packet: Connect, now_ns: int) -> bool:
         self._pass_listener(connection)
-        security = self._known.security
+        address = self._address_of(connection.fd)
+        if address:
+            account = self.ledger.account("address", address, now_ns)
+            self.ledger.knock(account, now_ns)
+            self.ledger.check((account,), "connections")
+        security = self.known.security
         if connection.certificate_name is not None:
             name = connection.certificate_name
             if packet.username not in (None, name):
                 raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
-            self._let_in(connection, Guest(name))
+            self._let_in(connection, Guest(name, "certificate", address=address), now_ns)
             return True
-        if packet.username is None or not (security.users or security.hook):
-            self._let_in_nameless(connection)
+        asks = packet.username is not None or (security.jwt is not None and packet.password is not None)
+        if not asks or not (security.users or security.hook or security.jwt):
+            self._let_in_nameless(connection, address, now_ns)
             return True
-        return self._ask(connection, packet, packet.username, packet.password or b"")
+        attempt = Attempt(packet.username or NOBODY, packet.password or b"", packet.client_id, address)
+        return self._ask(connection, packet, attempt, now_ns)
 
-    def _ask(self, connection: Connection, packet: Connect, name: str, password: bytes) -> bool:
-        stored = self._known.users.get(name)
+    def _ask(self, connection: Connection, packet: Connect, attempt: Attempt, now_ns: int) -> bool:
+        name, password = attempt.username, attempt.password
+        stored = self.known.users.get(name)
         if stored is not None and self.verified.knows(name, stored, password):
-            self._let_in(connection, Guest(name, stored))
+            self._let_in(connection, Guest(name, "password", stored, attempt.address), now_ns)
             return True
-        if len(password) > PASSWORD_BYTES_MAX:
+        self.bans.check_login(name, attempt.address, now_ns)
+        how: By = "password"
+        if self.known.tokens is not None and looks_like_token(password):
+            how = "token"
+        elif len(password) > PASSWORD_BYTES_MAX:
             raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
-        hooked = stored is None and bool(self._known.security.hook)
-        attempt = Attempt(name, password, packet.client_id, self._address_of(connection.fd))
-        if not self._check(Wanted(connection, packet, attempt, stored, hooked)):
+        elif stored is None and self.known.security.hook:
+            how = "hook"
+        if not self._check(Wanted(connection, packet, attempt, stored, how)):
             raise PeerError(Reason.SERVER_BUSY, "too many clients log in at once; try again soon")
         return False
 
-    def checked(self, wanted: Wanted, user: str | None, now_ns: int) -> None:
-        """What came of a check: who it is, or None."""
+    def checked(self, wanted: Wanted, user: str | None, now_ns: int, token: Token | None = None) -> None:
+        """What came of a check: who it is, by which token if by one, or None."""
         connection = wanted.connection
         if connection.closing:
             return
         answer: str | PeerError
         try:
             if user is None:
-                self.broker.event("login failed", {"address": wanted.attempt.address})
+                self._banned(self.bans.guessed(wanted.attempt.username, wanted.attempt.address, now_ns))
                 raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
-            if not wanted.hooked and wanted.stored is not None:
-                if self._known.users.get(user) != wanted.stored:
+            if token is not None:
+                if not self._accepts(token) or wanted.attempt.username not in (NOBODY, user):
+                    raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
+            elif wanted.how == "password" and wanted.stored is not None:
+                if self.known.users.get(user) != wanted.stored:
                     raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)  # changed meanwhile
                 self.verified.add(user, wanted.stored, wanted.attempt.password)
-            self._let_in(connection, Guest(user, None if wanted.hooked else wanted.stored))
+            stored = wanted.stored if wanted.how == "password" else None
+            guest = Guest(user, wanted.how, stored, wanted.attempt.address, token=token)
+            self._let_in(connection, guest, now_ns)
+            if token is not None:
+                self._expiring.add(connection, now_ns + token.left_ns, now_ns)
             answer = user
         except PeerError as error:
             answer = error
@@ -152,13 +217,13 @@ class Gate(Access):
         error = PeerError(Reason.SERVER_BUSY, "too many attempts failed; try again later")
         self.broker.found_out(wanted.connection, wanted.packet, error, now_ns)
 
-    def _let_in_nameless(self, connection: Connection) -> None:
+    def _let_in_nameless(self, connection: Connection, address: str, now_ns: int) -> None:
         if not self._takes_nameless(connection):
             raise PeerError(Reason.NOT_AUTHORIZED, "a user name and a password are asked for here")
-        self._let_in(connection, Guest(NOBODY, nameless=True))
+        self._let_in(connection, Guest(NOBODY, "nothing", address=address), now_ns)
 
     def _takes_nameless(self, connection: Connection) -> bool:
-        policy = self._known.security.anonymous
+        policy = self.known.security.anonymous
         return policy == "anywhere" or (policy == "loopback" and connection.local)
 
     def _pass_listener(self, connection: Connection) -> None:
@@ -174,37 +239,169 @@ class Gate(Access):
         first: Listener | None = connection.listener
         if first is None:
             return None
-        return next((each for each in self._known.security.listeners if each.address == first.address), first)
+        return next((each for each in self.known.security.listeners if each.address == first.address), first)
 
-    def _let_in(self, connection: Connection, guest: Guest) -> None:
-        """Counts it, and sets its limits; its user may have too many connections."""
-        most = self._known.security.limits.connections_max
-        if most is not None and guest.user and self._by_user[guest.user] >= most:
-            raise PeerError(Reason.QUOTA_EXCEEDED, f"a user may have up to {most} connections")
+    def _let_in(self, connection: Connection, guest: Guest, now_ns: int) -> None:
+        """Counts it, and sets its limits; its user may have too many connections, or connect too often."""
+        guest.accounts = self.ledger.accounts(guest.user, guest.address, now_ns)
+        self.ledger.check(guest.accounts, "connections")
+        if guest.user:
+            self.ledger.knock(guest.accounts[0], now_ns)
+        for account in guest.accounts:
+            account.connections += 1
+        self._no_stranger(connection)
         guest.listener = self._listener(connection)
         self._guests[connection] = guest
-        self._by_user[guest.user] += 1
         if guest.listener is not None:
             self._by_listener[guest.listener.address] += 1
         connection.user = guest.user
         self._limit(connection, guest)
 
     def left(self, connection: Connection) -> None:
+        self._no_stranger(connection)
+        self._expiring.forget(connection)
         guest = self._guests.pop(connection, None)
         if guest is None:
             return
-        self._by_user[guest.user] -= 1
-        if not self._by_user[guest.user]:
-            del self._by_user[guest.user]
+        for account in guest.accounts:
+            account.connections -= 1
+        if guest.client_id and not self.broker.draining:
+            self._banned(self.bans.flapped(guest.user, guest.address, guest.client_id, self._now_ns))
         if guest.listener is not None:
             self._by_listener[guest.listener.address] -= 1
+
+    def _accepts(self, token: Token | None) -> bool:
+        """Whether the key that signed it is still one."""
+        return token is not None and self.known.tokens is not None and token.key in self.known.tokens.keys
+
+    def _expire(self, connection: Connection, now_ns: int) -> None:
+        if connection in self._guests:
+            self._send_away(connection, now_ns, "the token has expired; connect again with a new one")
+
+    def who(self, connection: Connection, client_id: str) -> Who:
+        guest = self._guests.get(connection)
+        token = None if guest is None else guest.token
+        return Who(connection.user or NOBODY, client_id, None if token is None else token.grant)
+
+    def _no_stranger(self, connection: Connection) -> None:
+        account = self._strangers.pop(connection, None)
+        if account is not None:
+            account.strangers -= 1
+
+    def _banned(self, whom: Banned | None) -> None:
+        if whom is not None:
+            lasts = format_duration(self.known.security.bans.lasts_ns)
+            self.broker.event("banned", {"is": whom.why, **_said(whom._asdict()), "lasts": lasts})
+
+    @property
+    def _now_ns(self) -> int:
+        return self.broker.core.board.now_ns
+
+    # What sessions have
+
+    def check_client(self, connection: Connection, client_id: str, *, anew: bool) -> None:
+        guest = self._guests.get(connection)
+        if guest is None:
+            return
+        self.bans.check_client(guest.user, guest.address, client_id, self._now_ns)
+        if anew:
+            self.ledger.check(guest.accounts, "sessions")
+
+    def began(self, session: Session, connection: Connection | None) -> None:
+        guest = None if connection is None else self._guests.get(connection)
+        if guest is None:
+            accounts = self.ledger.accounts(session.state.user, NOBODY, self._now_ns)
+        else:
+            accounts, guest.client_id = guest.accounts, session.client_id
+            if self.known.security.audit:
+                self.broker.event("login", {**self._said_of(guest), "by": guest.by})
+        self.ledger.own(session, accounts)
+
+    def check_subscription(self, session: Session) -> None:
+        self.ledger.check(session.state.accounts, "subscriptions")
+
+    def subscribed(self, session: Session, more: int) -> None:
+        for account in session.state.accounts:
+            account.subscriptions += more
+
+    def ended(self, session: Session) -> None:
+        self.ledger.disown(session)
+
+    def retained(self, topic: bytes, user: str, size: int) -> None:
+        if self.broker.core.retained_quota is not None:
+            accounts = self.ledger.accounts(user, NOBODY, self._now_ns)
+            self.ledger.retain(topic, accounts, size, checked=False)
+
+    def retainer(self, topic: bytes) -> str:
+        return self.ledger.retainer(topic)
+
+    def _retain(self, topic: bytes, serial: int, size: int) -> bool:
+        session = self.broker.clients.by_serial.get(serial)
+        return self.ledger.retain(topic, () if session is None else session.state.accounts, size)
+
+    def _use_limits(self, now_ns: int) -> None:
+        """As the file says them now."""
+        self.ledger.use(self.known.security)
+        self.bans.limits = self.known.security.bans
+        counted = self.ledger.limited("retained", "retained_bytes")
+        self.broker.core.retained_quota = self._retain if counted else None
+        if not counted:
+            self.ledger.forget_retained()
+        if self.ledger.limited("queued_bytes") and not self._weighing:
+            self._weighing = True
+            self.broker.timers.at(now_ns, self._weigh, None)
+
+    def _weigh(self, weighing: Weighing | None, now_ns: int) -> None:
+        """Sums up what waits for each user and address, some sessions in each turn, once a second."""
+        if weighing is None:
+            self._weighing = self.ledger.limited("queued_bytes")
+            if not self._weighing:
+                return
+            weighing = self.ledger.weigh(list(self.broker.clients.sessions.values()))
+        if weighing.go_on(WEIGHED_AT_ONCE):
+            self.broker.timers.at(now_ns + 1, self._weigh, weighing)  # in another turn
+            return
+        for session in weighing.heaviest():
+            text = "more waits for this user or address than its quota"
+            details = {"client": session.client_id, "user": session.state.user, "why": text}
+            self.broker.event("overloaded", details)
+            self.broker.clients.end_now(session, now_ns, Reason.QUOTA_EXCEEDED, text)
+        self.broker.timers.at(now_ns + WEIGHED_EVERY_NS, self._weigh, None)
+
+    # What is said of whom
+
+    def known_of(self, connection: Connection, packet: Connect | None) -> dict[str, object]:
+        guest = self._guests.get(connection)
+        client_id = "" if packet is None else packet.client_id
+        if guest is not None:
+            return _said({"client": client_id}) | self._said_of(guest)
+        name = connection.certificate_name or ("" if packet is None else packet.username or "")
+        return _said({"user": name, "client": client_id, "address": self._address_of(connection.fd)})
+
+    def _said_of(self, guest: Guest) -> dict[str, object]:
+        return _said({"user": guest.user, "client": guest.client_id, "address": guest.address})
+
+    def quotas(self, now_ns: int, wall_ns: int) -> QuotaStatus:
+        banned = self.bans.now(now_ns)
+        return QuotaStatus(
+            users=self.ledger.count("user"),
+            addresses=self.ledger.count("address"),
+            reached=dict(self.ledger.reached),
+            bans=dict(self.bans.total),
+            banned=len(banned),
+            banned_latest=[
+                Ban(**_said(whom._asdict()), until_at_ns=wall_ns + until_ns - now_ns)
+                for whom, until_ns in islice(reversed(banned.items()), BANNED_LISTED_MAX)
+            ],
+        )
 
     # Limits
 
     def _limit(self, connection: Connection, guest: Guest) -> None:
         users_meter = listeners_meter = None
         if guest.user:
-            users_meter = _meter(self._user_meters, guest.user, self._known.security.limits)
+            limits = self.known.security.limits
+            users_meter = _meter(self._user_meters, guest.user, limits)
         listener = guest.listener
         connection.packet_bytes_max = self.broker.limits.packet_bytes_max
         if listener is not None:
@@ -215,65 +412,83 @@ class Gate(Access):
 
     # Rules
 
-    def permit(self, user: str, client_id: str) -> Permit | None:
-        rules = self._known.rules
-        if rules is None:
+    def permit(self, who: Who) -> Permit | None:
+        if self._rules_of(who) is None:
             return None
 
-        def decide(topic: bytes) -> bool:
-            allowed = rules.may_publish(user, client_id, topic)
-            if not allowed:
+        def decide(topic: bytes) -> int:
+            rights = self.publishing(who, topic)
+            if not rights:
                 self.broker.count_refusal(
-                    Reason.NOT_AUTHORIZED, "no rule lets its user publish to that topic"
+                    Reason.NOT_AUTHORIZED,
+                    "no rule lets its user publish to that topic",
+                    _said({"user": who.user, "client": who.client_id, "topic": topic.decode()}),
                 )
-            return allowed
+            return rights
 
         return Permit(decide)
 
-    def may_publish(self, user: str, client_id: str, topic: bytes) -> bool:
-        rules = self._known.rules
-        return rules is None or rules.may_publish(user, client_id, topic)
+    def _rules_of(self, who: Who) -> Rules | None:
+        """None: that client may do everything. Who logged in with rights of its own has those alone then."""
+        rules = self.known.rules
+        return NO_RULES if rules is None and who.grant is not None else rules
 
-    def may_subscribe(self, user: str, client_id: str, filter: bytes) -> bool:
-        rules = self._known.rules
-        return rules is None or rules.may_subscribe(user, client_id, filter)
+    def publishing(self, who: Who, topic: bytes) -> int:
+        rules = self._rules_of(who)
+        return PUBLISHING_ALL if rules is None else rules.publishing(who, topic)
+
+    def subscribing(self, who: Who, filter: bytes) -> int:
+        rules = self._rules_of(who)
+        return QOS_HIGHEST if rules is None else rules.subscribing(who, filter)
+
+    def may_connect(self, user: str, client_id: str) -> bool:
+        rules = self.known.rules
+        return rules is None or rules.may_connect(user, client_id)
 
     def may_serve(self, user: str) -> bool:
-        rules = self._known.rules
+        rules = self.known.rules
         return rules is None or rules.may_serve(user)
 
     def may_tell_views(self, user: str) -> bool:
-        rules = self._known.rules
+        rules = self.known.rules
         return rules is None or rules.may_tell_views(user)
 
     # New files
 
     def reload(self, known: Known, now_ns: int) -> int:
         """The files were read again; says how many connections ended by that."""
-        self._known = known
+        self.known = known
+        self._use_limits(now_ns)
         self._user_meters.clear()
         self._listener_meters.clear()
         ended = 0
         for connection, guest in list(self._guests.items()):
             if not self._stays(connection, guest):
-                self._send_away(connection, now_ns)
+                self._send_away(connection, now_ns, GONE)
                 ended += 1
                 continue
             guest.listener = self._listener(connection)
             self._limit(connection, guest)
             if connection.session is not None:
-                connection.permit = self.permit(guest.user, connection.session.client_id)
+                connection.permit = self.permit(self.who(connection, connection.session.client_id))
         if self._serving():
             self.serves(now_ns)
         return ended
 
     def _stays(self, connection: Connection, guest: Guest) -> bool:
-        if guest.nameless:
+        asked = connection.session or connection.warm  # either has a client identifier, once it is let in
+        if asked is not None and not self._keeps_identifier(guest.user, asked.client_id):
+            return False
+        if guest.by == "nothing":
             return self._takes_nameless(connection)
-        return guest.stored is None or self._known.users.get(guest.user) == guest.stored
+        if guest.by == "token":
+            return self._accepts(guest.token)
+        return guest.stored is None or self.known.users.get(guest.user) == guest.stored
 
-    def _send_away(self, connection: Connection, now_ns: int) -> None:
-        why = "this user may not connect any more, or has another password"
+    def _keeps_identifier(self, user: str, client_id: str) -> bool:
+        return client_id.startswith(ASSIGNED) or self.may_connect(user, client_id)
+
+    def _send_away(self, connection: Connection, now_ns: int, why: str) -> None:
         if connection.session is not None:
             self.broker.clients.close(connection, now_ns, Reason.NOT_AUTHORIZED, why)
         else:
@@ -295,7 +510,12 @@ class Gate(Access):
             self.broker.timers.at(now_ns + 1, self._sweep, client_ids[SWEPT_AT_ONCE:])  # in another turn
 
 
-def _meter(meters: dict[str, Meter], name: str, rates: Rates) -> Meter | None:
+def _said(details: dict[str, str]) -> dict[str, Any]:
+    """What is known of somebody, for a line of the log; names are as long as their givers like."""
+    return {name: value[:SAID_CHARS_MAX] for name, value in details.items() if value}
+
+
+def _meter(meters: dict[str, Meter], name: str, rates: Rates | UserLimits) -> Meter | None:
     """The meter that all of that name share."""
     if rates.messages_per_s_max is None and rates.bytes_per_s_max is None:
         return None

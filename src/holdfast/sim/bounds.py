@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from random import Random
 from types import ModuleType
 
-from holdfast.broker import broker, subscribing, timers
+from holdfast.broker import broker, replaying, subscribing, timers
 from holdfast.broker.system_topics import SystemTopics
 from holdfast.config import Limits
 from holdfast.replication import contest, member, serving, sharing, transfers
@@ -24,13 +24,17 @@ BOUNDS: dict[str, tuple[ModuleType, tuple[int, ...]]] = {
     "SESSIONS_COPIED_PER_TURN": (serving, (1, 2, 3)),
     "WAITING_BYTES_MAX": (serving, (1, 500, 5_000)),
     "WORDS_PER_TURN": (member, (1, 2, 5)),
-    "CONTROL_PER_TURN": (broker, (1, 2, 5)),
-    "REPLAYED_PER_TURN": (broker, (1, 2, 5)),
-    "ASKED_PER_TURN": (broker, (1, 2, 5)),
-    "ASIDE_PER_TURN": (broker, (1, 2, 5)),
+    "CONTROL_PER_TURN": (broker, (1, 30, 100)),
+    "REPLAYED_PER_TURN": (broker, (1, 4, 20)),
+    "READ_PER_TURN": (broker, (1, 30, 100)),
+    "READ_AT_ONCE": (broker, (1, 30, 100)),
+    "ASIDE_PER_TURN": (broker, (1, 30, 100)),
+    "INTERRUPTED_PER_TURN": (broker, (1, 30, 100)),
     "WATCHED_PER_TURN": (broker, (1, 2)),
-    "RETAINED_AT_ONCE": (subscribing, (1, 2, 7)),
-    "QUEUED_DURING_REPLAY_MAX": (subscribing, (1, 5)),
+    "REPLAYED_AT_ONCE": (subscribing, (1, 4, 20)),
+    "GRANTED_AT_ONCE": (subscribing, (1, 5)),
+    "DROPPED_AT_ONCE": (subscribing, (1, 30)),
+    "QUEUED_DURING_REPLAY_MAX": (replaying, (1, 5)),
     "FIRED_MAX": (timers, (1, 2)),
     "TOLD_AT_ONCE": (sharing, (1, 2)),
     "AGAIN_NS": (contest, (AGAIN_NS,)),

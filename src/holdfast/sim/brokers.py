@@ -144,8 +144,8 @@ class MemberProcess(Process):
             wire.feed(data, self.world.now_ns, self.wall_ns)
 
     def _full(self) -> bool:
-        """Many subscriptions changed since the last turn: clients are not read before the next."""
-        return self.member.broker.core.ask_left <= 0
+        """What was read since the last turn was much work: clients are not read before the next."""
+        return self.member.broker.core.work_left <= 0
 
     def _read_held(self) -> None:
         """What waited while a wire was not to be read, as far as it may be read now."""

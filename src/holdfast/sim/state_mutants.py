@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.broker.broker import Broker
+from holdfast.broker.connection import Connection
 from holdfast.replication import transfers
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
@@ -68,7 +69,7 @@ def _never_marks(init: Any) -> object:
 
 @mutant(
     "depth-counts-anybody",
-    20378,
+    421,
     "the fastest members count for a depth",
     Serving,
     "replicas",
@@ -94,7 +95,14 @@ def _takes_waiting_for_sleep(slept_ns: Any) -> object:
 
 @mutant("subscribes-late", 1, "a subscription takes effect in the next turn", Broker, "ask", "In order")
 def _subscribes_late(ask: Any) -> object:
-    return lambda self, connection: self.core.control.append(connection)
+    def later(self: Broker, connection: Connection) -> None:
+        def begin(now_ns: int) -> None:
+            if not connection.closing:
+                self._begin(connection)
+
+        self.timers.at(self.core.board.now_ns, begin)
+
+    return later
 
 
 @mutant(
@@ -112,7 +120,7 @@ def _counts_the_deaf(greeted: Any) -> object:
     return lambda self: [peer for peer in self.all() if peer.state.greeted and not peer.closing]
 
 
-@mutant("retains-late", 3, "what is retained is told in the end only", Serving, "record_retained", "State")
+@mutant("retains-late", 20, "what is retained is told in the end only", Serving, "record_retained", "State")
 def _retains_late(record_retained: Any) -> object:
     return lambda self: None
 

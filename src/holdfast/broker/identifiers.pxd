@@ -1,0 +1,17 @@
+# Packet identifiers of QoS 2 across lives of a session: those that its client gave, until PUBREL, and those of
+# deliveries that another broker began.
+#
+# Laws:
+#   an identifier that marks repetitions is known from PUBLISH to PUBREL, whoever serves
+#   no identifier is given that a client may still hold from a broker before
+
+from libc.stdint cimport uint8_t, uint16_t
+
+from holdfast.broker.message cimport Message
+from holdfast.broker.session cimport Session
+
+cdef bint receive(Session session, uint16_t packet_id, bint kept) except 0
+cdef bint is_new(Session session, uint16_t packet_id)
+cdef void give_back(Session session, uint16_t packet_id)
+cdef void skip_identifiers(Session session, uint16_t beyond) noexcept
+cdef bint restore(Session session, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept

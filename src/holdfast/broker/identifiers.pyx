@@ -1,0 +1,88 @@
+"""Packet identifiers of a session that another broker may know better, compiled."""
+
+from libc.stdint cimport uint8_t, uint16_t, uint64_t
+
+from holdfast.broker.message cimport Message, message_hold
+from holdfast.broker.session cimport (
+    AWAITS_PUBREC, DONE, IDS_SKIPPED, PACKET_IDS, Flight, Session,
+)
+from holdfast.broker.shares cimport share_fly
+
+
+cdef bint receive(Session session, uint16_t packet_id, bint kept) except 0:
+    """A QoS 2 message came in: until PUBREL its identifier marks repetitions, also for the journal if `kept`."""
+    if session.received is None:
+        session.received = set()
+    session.received.add(packet_id)
+    if kept:
+        if session.kept is None:
+            session.kept = set()
+        session.kept.add(packet_id)
+    return 1
+
+
+cdef bint is_new(Session session, uint16_t packet_id):
+    """Whether a QoS 2 message that is not said to be a repetition is none, though its identifier is in use. Of a
+    message that was refused because the disk failed, the journal may not know that it was."""
+    return session.recalled is not None and packet_id in session.recalled
+
+
+cdef void give_back(Session session, uint16_t packet_id):
+    session.received.discard(packet_id)
+    if session.recalled is not None:
+        session.recalled.discard(packet_id)
+        session.recalled = session.recalled or None
+
+
+cdef void skip_identifiers(Session session, uint16_t beyond) noexcept:
+    """Another broker may have given some that we do not know of. The next ones lie a while behind all up to
+    `beyond`; without it (0) nobody holds any, and they lie far from those of our own."""
+    cdef uint64_t steps = PACKET_IDS // 2
+    cdef Flight* flight
+    if beyond:
+        steps = (<uint64_t>beyond + PACKET_IDS - session.tail % PACKET_IDS) % PACKET_IDS
+        steps = (steps if steps < PACKET_IDS // 2 else 0) + IDS_SKIPPED     # or what is restored lies behind it
+    if session.head == session.tail:
+        session.head += steps
+        session.tail = session.resend = session.head
+    while (steps and session.head != session.tail and session.tail - session.head < PACKET_IDS - 1
+            and session.room_for_flight()):
+        flight = &session.flights[session.tail & (session.flights_cap - 1)]
+        flight.stage = DONE
+        flight.message = NULL
+        flight.ids = NULL
+        session.tail += 1
+        steps -= 1
+    session.announced = session.announced_safe = session.tail if beyond else 0
+
+
+cdef bint restore(Session session, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept:
+    """A QoS 2 delivery that another broker began goes on here, under its identifier."""
+    cdef Flight* flight
+    cdef uint64_t ahead
+    if session.head == session.tail:
+        ahead = (<uint64_t>packet_id - 1 + PACKET_IDS - session.tail % PACKET_IDS) % PACKET_IDS
+        session.head += ahead
+        session.tail = session.head
+        session.resend = session.head
+    while session.tail % PACKET_IDS + 1 != packet_id:
+        if not session.room_for_flight() or session.tail - session.head >= PACKET_IDS:
+            return 0
+        session.flights[session.tail & (session.flights_cap - 1)].stage = DONE
+        session.tail += 1
+    if not session.room_for_flight():
+        return 0
+    flight = &session.flights[session.tail & (session.flights_cap - 1)]
+    flight.message = NULL
+    flight.ids = NULL
+    flight.bits = 0
+    flight.notes = notes
+    flight.stage = stage
+    if stage == AWAITS_PUBREC:
+        message_hold(m)
+        share_fly(&session.share, m)
+        m.holders += 1
+        flight.message = m
+    session.tail += 1
+    session.in_flight += 1
+    return 1

@@ -1,0 +1,9 @@
+class Outputs:
+    choked: list[Output]
+    @property
+    def bytes_waiting(self) -> int: ...
+    def bound(self, bytes_max: int) -> None: ...
+
+class Output:
+    packet_max: int
+    def cut_off(self) -> None: ...

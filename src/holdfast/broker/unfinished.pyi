@@ -1,0 +1,3 @@
+from holdfast.broker.link import Wire
+
+class UnfinishedWire(Wire): ...

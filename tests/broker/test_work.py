@@ -1,0 +1,583 @@
+"""What clients ask costs units, a turn spends so many, and nobody waits for another's work."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.broker.bench import WALL_NS, Bench, Client, book
+
+from holdfast.broker import subscribing
+from holdfast.broker.meter import Meter
+from holdfast.broker.permit import Permit
+from holdfast.broker.retained import RetainedNames
+from holdfast.broker.rules import PUBLISHING_ALL
+from holdfast.broker.subscribing import FILTERS_AT_ONCE
+from holdfast.broker.work import (
+    ASIDE_PER_TURN,
+    CONTROL_PER_TURN,
+    FILTER,
+    GRANT,
+    INTERRUPTED_PER_TURN,
+    READ_AT_ONCE,
+    REPLAYED_PER_TURN,
+    ROUND,
+)
+from holdfast.config import Limits
+from holdfast.mqtt.codec import encode
+from holdfast.mqtt.conventions import DEADLINE_PROPERTY
+from holdfast.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Properties,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from holdfast.mqtt.topics import matches
+from holdfast.units import S
+
+QUOTA_EXCEEDED, PACKET_TOO_LARGE, NOT_AUTHORIZED = 0x97, 0x95, 0x87
+BATCH = FILTERS_AT_ONCE * (FILTER + 2 * GRANT)  # what is done before it is looked whether a share is spent
+TURN_MAX = INTERRUPTED_PER_TURN + ASIDE_PER_TURN + 3 * BATCH
+MANY = 20 * ROUND // FILTER
+
+
+def subscribe(*filters: str, packet_id: int = 1, user: int = 0) -> Subscribe:
+    wanted = [Subscription(filter=filter, qos=0) for filter in filters]
+    return Subscribe(packet_id, wanted, Properties(user=[("k", "v")] * user))
+
+
+def names(count: int) -> list[str]:
+    return [f"many/{number}" for number in range(count)]
+
+
+def knock(bench: Bench, packet: Connect) -> Client:
+    connection = bench.broker.open(None, bench.now_ns)
+    assert connection is not None
+    client = Client(bench, connection)
+    bench.clients[connection] = client
+    client.send(packet)
+    return client
+
+
+def turns_to_rest(bench: Bench) -> int:
+    """Runs, and looks at what each turn spends."""
+    turns, works = 0, bench.broker.works
+    before, more = works.spent, True
+    while more:
+        more = bench.turn()
+        turns += 1
+        assert works.spent - before <= TURN_MAX
+        before = works.spent
+    return turns
+
+
+def last(client: Client) -> object:
+    return client.take()[-1]
+
+
+# SUBSCRIBE and UNSUBSCRIBE
+
+
+def test_a_large_subscribe_is_made_in_pieces_in_the_order_of_its_connection() -> None:
+    bench = Bench()
+    large, small, publisher = bench.client("l"), bench.client("s"), bench.client("p")
+    small.subscribe("a")
+    large.send(subscribe(*names(MANY)), Publish("a", b"behind"))
+    first = len(large.connection.session.subscriptions)
+    assert 0 < first <= READ_AT_ONCE // FILTER + FILTERS_AT_ONCE
+    publisher.publish("a", b"x")
+    small.send(subscribe("b", packet_id=2))
+    bench.turn()
+    got = small.take()
+    assert [packet.payload for packet in got if isinstance(packet, Publish)] == [b"x"]
+    assert [packet.packet_id for packet in got if isinstance(packet, Suback)] == [2]
+    assert turns_to_rest(bench) > MANY * FILTER // TURN_MAX
+    assert list(large.connection.session.subscriptions) == names(MANY)
+    (answer,) = large.take()
+    assert isinstance(answer, Suback)
+    assert answer.reasons == [0] * MANY
+    assert [message.payload for message in small.messages()] == [b"behind"]
+
+
+def test_an_ordinary_subscribe_takes_effect_where_it_is_read_though_a_large_one_waits() -> None:
+    bench = Bench()
+    large, small = bench.client("l"), bench.client("s")
+    large.send(subscribe(*names(MANY)))
+    small.send(subscribe("a"))
+    assert list(small.connection.session.subscriptions) == ["a"]
+
+
+def test_a_large_unsubscribe_is_done_in_pieces() -> None:
+    bench = Bench(book(limits=Limits(subscriptions_per_session_max=100_000)))
+    client = bench.client("c")
+    client.say(subscribe(*names(MANY)))
+    client.take()
+    client.send(Unsubscribe(1, [*names(MANY), "never"]))
+    assert len(client.connection.session.subscriptions) > MANY // 2
+    turns_to_rest(bench)
+    (answer,) = client.take()
+    assert isinstance(answer, Unsuback)
+    assert answer.reasons == [0] * MANY + [0x11]
+    assert len(bench.broker.core.tree) == 0
+
+
+def test_several_large_ones_take_turns() -> None:
+    bench = Bench()
+    clients = [bench.client(f"c{number}") for number in range(3)]
+    for client in clients:
+        client.send(subscribe(*names(MANY)))
+    for _ in range(10):
+        bench.turn()
+    made = [len(client.connection.session.subscriptions) for client in clients]
+    assert max(made) - min(made) <= READ_AT_ONCE // FILTER + 2 * ROUND // FILTER
+    turns_to_rest(bench)
+    assert [len(client.connection.session.subscriptions) for client in clients] == [MANY] * 3
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_who_leaves_in_the_middle_is_not_worked_for_any_more(clean: bool) -> None:
+    bench = Bench()
+    options = {"properties": Properties(session_expiry=0 if clean else 100)}
+    client = bench.client("c", **options)
+    client.send(subscribe(*names(MANY)))
+    bench.turn()
+    made = len(client.connection.session.subscriptions)
+    bench.broker.lost(client.connection, bench.now_ns)
+    turns_to_rest(bench)
+    assert bench.broker.subscribing._replaced == {}
+    if clean:
+        assert len(bench.broker.core.tree) == 0
+    else:
+        assert len(bench.broker.clients.sessions["c"].subscriptions) == made < MANY
+
+
+def test_what_is_malformed_at_the_end_of_a_large_subscribe_leaves_nothing_made() -> None:
+    bench = Bench()
+    client = bench.client("c", properties=Properties(session_expiry=100))
+    data = bytearray(encode(subscribe(*names(MANY)), 5))
+    data[-1] = 3  # no QoS
+    client.send_bytes(bytes(data))
+    bench.run()
+    assert last(client).reason == 0x82
+    assert not bench.broker.clients.sessions["c"].subscriptions
+
+
+def test_what_a_subscribe_asks_is_read_once_for_all_its_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    requirement_of = subscribing.requirement_of
+    monkeypatch.setattr(
+        subscribing, "requirement_of", lambda properties: read.append(1) or requirement_of(properties)
+    )
+    bench = Bench()
+    client = bench.client("c")
+    client.say(subscribe(*names(500), user=200))
+    assert sum(read) == 1
+    refused = Properties(user=[(DEADLINE_PROPERTY, "soon")])
+    client.say(Subscribe(2, [Subscription(name) for name in names(500)], refused))
+    assert sum(read) == 2
+    assert set(last(client).reasons) == {0x83}
+
+
+def test_who_waits_for_its_own_work_is_not_taken_for_silent() -> None:
+    bench = Bench()
+    client = bench.client("c", keep_alive=1)
+    client.send(subscribe(*names(MANY)), Publish("a", b"x"))
+    bench.turn()
+    bench.now_ns += 100 * S
+    bench.turn()
+    assert not client.connection.closing
+    bench.run()
+    assert isinstance(client.take()[0], Suback)
+
+
+# What no client needs
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_packet_has_so_many_filters(over: int) -> None:
+    bench = Bench(book(limits=Limits(packet_filters_max=50)))
+    for packet in (subscribe(*names(50 + over)), Unsubscribe(1, names(50 + over))):
+        client = bench.client("c")
+        client.say(packet)
+        answer = last(client)
+        assert client.connection.closing == bool(over)
+        if over:
+            assert isinstance(answer, Disconnect)
+            assert answer.reason == QUOTA_EXCEEDED
+            assert "up to 50 topic filters" in (answer.properties.reason_string or "")
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_packet_has_so_many_user_properties(over: int) -> None:
+    bench = Bench(book(limits=Limits(user_properties_max=20)))
+    client = bench.client("c")
+    client.say(subscribe("a", user=20 + over))
+    assert client.connection.closing == bool(over)
+    many = Properties(user=[("k", "v")] * (20 + over))
+    client = knock(bench, Connect(client_id="d", properties=many))
+    bench.run()
+    (answer,) = client.take()
+    assert isinstance(answer, Connack)
+    assert answer.reason == (QUOTA_EXCEEDED if over else 0)
+    client = bench.client("e")
+    client.say(Puback(1, 0x10, many))
+    assert client.connection.closing == bool(over)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_packet_that_is_no_message_has_so_many_bytes(over: int) -> None:
+    bench = Bench(book(limits=Limits(control_bytes_max=1000)))
+    client = bench.client("c")
+    head = len(b"\x82\xe5\x07\x00\x01\x00\x00\x03\x00")
+    client.send(subscribe("x" * (1000 - head + over)))
+    bench.run()
+    assert client.connection.closing == bool(over)
+    assert last(client).reason == QUOTA_EXCEEDED if over else True
+    publisher = bench.client("p")
+    publisher.publish("a", b"x" * 5000)
+    bench.run()
+    assert not publisher.connection.closing
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_topics_and_filters_have_so_many_levels(over: int) -> None:
+    bench = Bench(book(limits=Limits(topic_levels_max=5)))
+    name = "/".join("x" * (5 + over))
+    client = bench.client("c")
+    assert client.subscribe(name).reasons == [0x8F if over else 0]
+    client.publish(name)
+    bench.run()
+    assert last(client).reason == 0x90 if over else client.messages()
+    client = knock(bench, Connect(client_id="d", will=Will(topic=name)))
+    bench.run()
+    assert last(client).reason == (0x90 if over else 0)
+
+
+def test_an_oversized_packet_is_refused_before_it_is_there() -> None:
+    bench = Bench(book(limits=Limits(control_bytes_max=1000)))
+    client = bench.client("c")
+    client.send_bytes(b"\x82\xff\xff\x03")
+    bench.run()
+    assert last(client).reason == QUOTA_EXCEEDED
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_who_is_not_let_in_says_little_and_is_told(version: int) -> None:
+    bench = Bench(book(limits=Limits(connect_bytes_max=1000)))
+    will = Will(topic="t", payload=b"x" * 1000)
+    client = knock(bench, Connect(client_id="c", version=version, will=will))
+    bench.run()
+    assert client.connection.closing
+    assert [packet.reason for packet in client.take()] == ([PACKET_TOO_LARGE] if version == 5 else [])
+    client = bench.client("c")
+    client.publish("t", b"x" * 5000)
+    bench.run()
+    assert not client.connection.closing
+
+
+def test_a_turn_hears_so_much_of_who_is_not_let_in() -> None:
+    bench = Bench()
+    large = Will(topic="t", payload=b"x" * 65_000)
+    clients = [knock(bench, Connect(client_id=f"c{number}", will=large)) for number in range(20)]
+    bench.turn()
+    answered = sum(bool(client.take()) for client in clients)
+    assert 0 < answered <= CONTROL_PER_TURN // (65_000 // 128) + 1 < 20
+    bench.run()
+    assert answered + sum(bool(client.take()) for client in clients) == 20
+
+
+# The end of a session
+
+
+def test_the_subscriptions_of_a_session_that_ended_go_in_pieces_and_get_nothing() -> None:
+    bench = Bench(book(limits=Limits(subscriptions_per_session_max=100_000)))
+    gone, stays, publisher = bench.client("g"), bench.client("s"), bench.client("p")
+    gone.say(Subscribe(1, [Subscription(name, 1) for name in ("$share/g/t", *names(MANY))]))
+    stays.subscribe("$share/g/t")
+    session = gone.connection.session
+    bench.broker.lost(gone.connection, bench.now_ns)
+    assert len(bench.broker.core.tree) > MANY // 2
+    for number in range(4):
+        publisher.publish("t", b"%d" % number, qos=1, packet_id=number + 1)
+        publisher.publish(f"many/{number}", b"", qos=1, packet_id=number + 10)
+    bench.turn()
+    assert len(bench.broker.core.tree) > 10
+    assert session.queued == 0
+    turns_to_rest(bench)
+    assert [message.payload for message in stays.messages()] == [b"0", b"1", b"2", b"3"]
+    assert len(bench.broker.core.tree) == 1
+    assert bench.broker.core.messages_held == bench.broker.core.retained_count
+
+
+# Retained messages
+
+
+def test_a_replay_counts_what_it_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+    walk = RetainedNames.walk
+
+    def counted(self: RetainedNames, filter: bytes) -> Iterator[bytes | None]:
+        nonlocal looked
+        for name in walk(self, filter):
+            looked += 1
+            yield name
+
+    monkeypatch.setattr(RetainedNames, "walk", counted)
+    bench = Bench()
+    publisher, client = bench.client("p"), bench.client("c")
+    for number in range(5 * REPLAYED_PER_TURN):
+        publisher.publish(f"r/{number}/x", b"x", retain=True)
+    bench.run()
+    client.send(subscribe("r/+/k", "r/+/l"))
+    most, more = looked, True
+    while more:
+        before = looked
+        more = bench.turn()
+        most = max(most, looked - before)
+    assert looked > 10 * REPLAYED_PER_TURN
+    assert most <= REPLAYED_PER_TURN + subscribing.REPLAYED_AT_ONCE
+
+
+def test_many_replays_to_who_does_not_read_cost_one_look() -> None:
+    bench = Bench()
+    publisher, slow, other = bench.client("p"), bench.client("s"), bench.client("o")
+    for number in range(300):
+        publisher.publish(f"r/{number}", b"x", retain=True)
+    bench.run()
+    slow.stop_reading()
+    slow.send(*[subscribe("r/+", packet_id=number + 1) for number in range(50)])
+    other.send(subscribe("r/+"))
+    bench.run()
+    assert len(other.messages()) == 300
+    slow.read_again()
+    bench.run()
+    slow.collect()
+    got = [message.topic for message in slow.messages()]
+    assert len(set(got)) == 300
+    assert len(got) < 1000  # a subscription that was replaced gets no more
+
+
+LEVEL = st.sampled_from([b"a", b"b", b"$c", b""])
+NAME = st.lists(LEVEL, min_size=1, max_size=4).map(b"/".join).filter(bool)
+FILTER_OF_NAMES = st.sampled_from(
+    [b"#", b"+", b"a/#", b"+/a", b"a/+/b", b"+/+", b"$c/#", b"$c/+", b"a", b"a/b/#", b"+/#", b"/+"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    start=st.sets(NAME, max_size=12),
+    changes=st.lists(st.tuples(st.integers(0, 6), NAME, st.booleans()), max_size=20),
+    filter=FILTER_OF_NAMES,
+)
+def test_a_walk_that_is_interrupted_finds_what_was_there_all_the_time(
+    start: set[bytes], changes: list[tuple[int, bytes, bool]], filter: bytes
+) -> None:
+    retained = RetainedNames()
+    for name in sorted(start):
+        retained.add(name)
+    present, always, ever = set(start), set(start), set(start)
+    found: list[bytes] = []
+    walk = retained.walk(filter)
+    for steps, name, there in changes:
+        for _ in range(steps):
+            each = next(walk, None)
+            if each is not None:
+                assert each in present
+                found.append(each)
+        if there:
+            retained.add(name)
+            present.add(name)
+            ever.add(name)
+        else:
+            retained.discard(name)
+            present.discard(name)
+            always.discard(name)
+    found += [name for name in walk if name is not None]
+    assert {name for name in always if matches(filter, name)} <= set(found)
+    assert all(matches(filter, name) and name in ever for name in found)
+    assert len([name for name in found if name in always]) == len(set(found) & always)
+    assert sorted(retained.matching(filter)) == sorted(name for name in present if matches(filter, name))
+    if retained.surely_none(filter):
+        assert retained.matching(filter) == []
+
+
+# Matching
+
+
+def deep(rng: random.Random) -> str:
+    return "/".join(rng.choice("a+") for _ in range(60))
+
+
+def test_filters_that_multiply_are_refused_in_words_and_others_are_not() -> None:
+    bench = Bench(book(limits=Limits(match_steps_per_session_max=200, match_steps_max=1000)))
+    rng = random.Random(1)
+    core = bench.broker.core
+    for number in range(8):
+        client = bench.client(f"c{number}")
+        client.say(subscribe(*[deep(rng) for _ in range(50)]))
+        answer = last(client)
+        assert isinstance(answer, Suback)
+        assert {0, QUOTA_EXCEEDED} >= set(answer.reasons)
+        assert QUOTA_EXCEEDED in answer.reasons
+        assert "fewer levels with +" in (answer.properties.reason_string or "")
+        assert core.tree.steps <= 1000
+    visited = core.tree.visited
+    publisher = bench.client("p")
+    for number in range(20):
+        publisher.publish("a/" * 59 + str(number))
+    assert core.tree.visited - visited <= 20 * core.tree.steps
+    assert bench.client("h").subscribe("plant/+/line/+/temperature").reasons == [0]
+
+
+TREE_FILTER = st.lists(st.sampled_from(["a", "b", "+"]), min_size=1, max_size=5).map("/".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 2), TREE_FILTER, st.booleans(), st.booleans()), max_size=60),
+    topic=st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5).map("/".join),
+)
+def test_no_topic_visits_more_nodes_than_the_tree_says(
+    steps: list[tuple[int, str, bool, bool]], topic: str
+) -> None:
+    bench = Bench()
+    clients = [bench.client(f"c{number}") for number in range(3)]
+    tree = bench.broker.core.tree
+    for index, filter, rest, there in steps:
+        wanted = f"{filter}/#" if rest else filter
+        if there:
+            clients[index].say(subscribe(wanted))
+        else:
+            clients[index].say(Unsubscribe(1, [wanted]))
+        before = tree.visited
+        tree.matching(topic.encode())
+        assert tree.visited - before <= tree.steps
+    sessions = [client.connection.session for client in clients]
+    for client in clients:
+        bench.broker.lost(client.connection, bench.now_ns)
+    bench.run()
+    assert tree.steps == 1
+    assert sum(session.steps for session in sessions) == 0
+
+
+def test_wide_nodes_forget_in_time_how_deep_they_were() -> None:
+    bench = Bench()
+    client = bench.client("c")
+    client.say(subscribe("w/deep/" + "x/" * 40, *[f"w/{number}" for number in range(100)]))
+    tree = bench.broker.core.tree
+    assert tree.steps > 40
+    client.say(Unsubscribe(1, ["w/deep/" + "x/" * 40]))
+    client.say(Unsubscribe(1, [f"w/{number}" for number in range(90)]))
+    assert tree.steps < 5
+
+
+# What is read
+
+
+def test_new_topics_beyond_a_share_wait_for_a_turn_and_come_in_order() -> None:
+    bench = Bench()
+    subscriber, flood, other = bench.client("s"), bench.client("f"), bench.client("o")
+    subscriber.subscribe("#")
+    flood.send(*[Publish(f"new/{number}", b"%d" % number) for number in range(READ_AT_ONCE)])
+    assert flood.connection.tired
+    assert flood.connection.owes_answer()
+    other.publish("other", b"x")
+    bench.turn()
+    got = [message.payload for message in subscriber.messages()]
+    assert b"x" in got
+    assert len(got) < READ_AT_ONCE
+    bench.run()
+    got += [message.payload for message in subscriber.messages()]
+    got.remove(b"x")
+    assert got == [b"%d" % number for number in range(READ_AT_ONCE)]
+    assert not flood.connection.tired
+
+
+def test_topics_that_are_denied_are_not_entered_and_cost_units() -> None:
+    bench = Bench()
+    client = bench.client("c")
+    client.connection.permit = Permit(lambda topic: PUBLISHING_ALL if topic == b"allowed" else 0)
+    before = bench.broker.core.topics.count
+    client.send(*[Publish(f"t/{number}", b"", qos=1, packet_id=number + 1) for number in range(1000)])
+    assert client.connection.tired
+    bench.run()
+    answers = client.take()
+    assert [answer.reason for answer in answers] == [NOT_AUTHORIZED] * 1000
+    assert bench.broker.core.topics.count == before
+    alias = Properties(topic_alias=1)
+    client.send(
+        Publish("denied", b"", qos=1, packet_id=1, properties=alias),
+        Publish("", b"", qos=1, packet_id=2, properties=alias),
+        Publish("allowed", b"", qos=1, packet_id=3),
+    )
+    bench.run()
+    assert [answer.reason for answer in client.take()] == [NOT_AUTHORIZED, NOT_AUTHORIZED, 0x10]
+
+
+def test_acknowledgements_with_properties_cost_units() -> None:
+    bench = Bench()
+    client = bench.client("c")
+    client.send(*[Puback(1, 0x10, Properties(user=[("k", "v")] * 200)) for _ in range(50)])
+    assert client.connection.tired
+    bench.run()
+    assert not client.connection.tired
+    assert not client.connection.closing
+
+
+def test_who_spent_its_share_and_is_too_fast_waits_for_both() -> None:
+    bench = Bench()
+    client, subscriber = bench.client("c"), bench.client("s")
+    subscriber.subscribe("#")
+    client.connection.limit(Meter(1000, 0), None)
+    client.send(*[Publish(f"new/{number}", b"") for number in range(1500)])
+    bench.run()
+    for _ in range(40):
+        bench.pass_time(S // 10)
+    assert len(subscriber.messages()) == 1500
+
+
+def test_routes_that_change_under_many_messages_are_looked_up_in_bounded_slices() -> None:
+    """What waits when a subscription comes is matched again: no slice does that for all of it."""
+    bench = Bench(book(limits=Limits(slice_jobs_max=100_000)))
+    publisher, subscriber = bench.client("p"), bench.client("s")
+    connection = publisher.connection
+    bench.broker.core.work_left = bench.broker.core.share_max = 10**9
+    publisher.send(*[Publish(f"t/{number}", b"") for number in range(3000)])
+    assert bench.broker.core.jobs_waiting == 3000
+    assert not connection.tired
+    subscriber.send(subscribe("t/+"))
+    bench.broker.turn(bench.now_ns, WALL_NS)
+    assert 0 < bench.broker.core.jobs_waiting < 3000
+    bench.run()
+    assert len(subscriber.messages()) == 3000
+
+
+@pytest.mark.parametrize("size", [400, 511, 512, 513, 600, 1025, 2049, 5000])
+def test_a_table_of_topics_that_grows_has_every_topic_once(size: int) -> None:
+    bench = Bench()
+    client, core = bench.client("c"), bench.broker.core
+    before = core.topics.count
+    for number in range(size):
+        client.publish(f"t/{number}", b"%d" % number, retain=True)
+        bench.run()
+        if number % 7 == 0:
+            client.publish(f"t/{number // 2}", b"", retain=True)
+            client.publish(f"t/{number // 2}", b"%d" % (number // 2), retain=True)
+            bench.run()
+    assert core.topics.count - before == size
+    for number in range(size):
+        found = core.retained_message(b"t/%d" % number)
+        assert found is not None
+        assert found[6] == b"%d" % number
