@@ -8,6 +8,7 @@ Laws:
 - one read for each ready socket before anyone is read twice; other brokers are read before clients
 - clients are not read while the broker is sated, nor when many subscriptions changed since its last turn; who was
   not read is read first when it is
+- that a peer left is learnt once: the kernel would say so at every poll while an answer is still owed
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
 - a listener may have layers: then nobody reaches the broker before its greetings are over, they have a time, and
   a bounded number of them is worked on in one poll
@@ -24,7 +25,7 @@ from collections import deque
 from holdfast.broker.core cimport Core
 from holdfast.broker.link cimport Board, Inbox, Wire
 from holdfast.runtime.kernel cimport (
-    CLOCK_MONOTONIC, CLOCK_REALTIME, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
+    CLOCK_MONOTONIC, CLOCK_REALTIME, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
     EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY,
     TCP_NOTSENT_LOWAT, accept4, clock_ns, close, epoll_create1, epoll_ctl, epoll_event, epoll_wait, recv,
     send, setsockopt, shutdown,
@@ -66,6 +67,8 @@ cdef struct Slot:
     PyObject* layers        # owned while GREETING or OPEN; NULL: bytes go straight to the wire
     uint32_t interest
     uint32_t discarded
+    bint watched            # by the kernel
+    bint gone               # its peer left: nothing more comes
     Kind kind
 
 
@@ -205,7 +208,7 @@ cdef class Poller:
         elif self.slots[fd].kind == OPEN:
             if events & EPOLLOUT:
                 self._writable(fd)
-            if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and self.slots[fd].kind == OPEN:
+            if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and self.slots[fd].kind == OPEN and not self.slots[fd].gone:
                 self._read(fd, now_ns, wall_ns)
         elif self.slots[fd].kind == GREETING:
             self._greet(fd, now_ns, wall_ns)
@@ -256,17 +259,27 @@ cdef class Poller:
         self.slots[fd].kind = kind
         self.slots[fd].interest = interest
         self.slots[fd].discarded = 0
+        self.slots[fd].watched = True
+        self.slots[fd].gone = False
         self.slots[fd].wire = NULL
         self.slots[fd].layers = NULL
         return 1
 
     cdef void _interest(self, int fd, uint32_t interest) noexcept:
+        """Of a peer that left only room to write is of interest: of anything less the kernel says nothing."""
         cdef epoll_event event
-        if self.slots[fd].interest != interest:
+        cdef bint watched
+        cdef int how
+        if self.slots[fd].gone:
+            interest &= <uint32_t>EPOLLOUT
+        watched = interest or not self.slots[fd].gone
+        if self.slots[fd].interest != interest or self.slots[fd].watched != watched:
+            how = EPOLL_CTL_DEL if not watched else EPOLL_CTL_MOD if self.slots[fd].watched else EPOLL_CTL_ADD
             event.events = interest
             event.data.fd = fd
-            epoll_ctl(self.epoll, EPOLL_CTL_MOD, fd, &event)
+            epoll_ctl(self.epoll, how, fd, &event)
             self.slots[fd].interest = interest
+            self.slots[fd].watched = watched
 
     cdef void _accept(self, int listener, int64_t now_ns) except *:
         cdef int fd, i
@@ -316,6 +329,7 @@ cdef class Poller:
 
     cdef void _peer_left(self, Wire wire, int64_t now_ns) except *:
         """Nothing more comes; what it asked last is still answered, for others may see the effect."""
+        self.slots[wire.fd].gone = True
         self._interest(wire.fd, 0)
         if wire.owes_answer():
             self.ended.append(wire)
@@ -535,6 +549,7 @@ cdef class Poller:
         """Everything was said: waits for the peer to close, so that nothing said is lost to a reset."""
         self._let_go(fd)
         self.slots[fd].kind = LINGERING
+        self.slots[fd].gone = False
         shutdown(fd, SHUT_WR)
         self._interest(fd, EPOLLIN)
         self.lingering.append((clock_ns(CLOCK_MONOTONIC) + LINGER_NS, fd))
