@@ -47,7 +47,9 @@ class Slow:
         return True
 
     async def listen(self, protocol: str) -> int:
-        listening = client_listening(Listener(address="127.0.0.1:0", protocol=protocol), None, self.broker.open, 10**10)
+        listening = client_listening(
+            Listener(address="127.0.0.1:0", protocol=protocol), None, self.broker.open, 10**10
+        )
         ((_, port),) = await self.server.listen("127.0.0.1", 0, listening)
         return port
 

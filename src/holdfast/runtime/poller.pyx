@@ -25,10 +25,10 @@ from collections import deque
 from holdfast.broker.core cimport Core
 from holdfast.broker.link cimport Board, Inbox, Wire
 from holdfast.runtime.kernel cimport (
-    CLOCK_MONOTONIC, CLOCK_REALTIME, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
-    EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY,
-    TCP_NOTSENT_LOWAT, accept4, clock_ns, close, epoll_create1, epoll_ctl, epoll_event, epoll_wait, recv,
-    send, setsockopt, shutdown,
+    CLOCK_MONOTONIC, CLOCK_REALTIME, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR,
+    EPOLLHUP, EPOLLIN, EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK,
+    TCP_NODELAY, TCP_NOTSENT_LOWAT, accept4, clock_ns, close, epoll_create1, epoll_ctl, epoll_event, epoll_wait,
+    recv, send, setsockopt, shutdown,
 )
 from holdfast.runtime.layers cimport Layers
 from holdfast.runtime.listening cimport GREETERS_MAX, Listening
@@ -208,7 +208,7 @@ cdef class Poller:
         elif self.slots[fd].kind == OPEN:
             if events & EPOLLOUT:
                 self._writable(fd)
-            if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and self.slots[fd].kind == OPEN and not self.slots[fd].gone:
+            if self.slots[fd].kind == OPEN and not self.slots[fd].gone and events & (EPOLLIN | EPOLLERR | EPOLLHUP):
                 self._read(fd, now_ns, wall_ns)
         elif self.slots[fd].kind == GREETING:
             self._greet(fd, now_ns, wall_ns)
