@@ -6,8 +6,9 @@ there are, the loop has one thing to look at, and a connection costs what its se
 Laws:
 - bytes go from the socket into the inbox and from a link into the socket; nothing is decided here
 - one read for each ready socket before anyone is read twice; other brokers are read before clients
-- clients are not read while the broker is sated, nor when many subscriptions changed since its last turn; who was
-  not read is read first when it is
+- clients are not read while the broker is sated, when many subscriptions changed since its last turn, or when
+  reading took its time; who was not read is read first when it is
+- who sends without a pause is read after those who do not: a few who keep the broker busy are in nobody's way
 - that a peer left is learnt once: the kernel would say so at every poll while an answer is still owed
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
 - a listener may have layers: then nobody reaches the broker before its greetings are over, they have a time, and
@@ -32,6 +33,7 @@ from holdfast.runtime.kernel cimport (
 )
 from holdfast.runtime.layers cimport Layers
 from holdfast.runtime.listening cimport GREETERS_MAX, Listening
+from holdfast.runtime.slots cimport FREE, GREETING, LINGERING, LISTENER, OPEN, Kind, Slot
 
 cdef enum:
     EVENTS_MAX = 256
@@ -41,17 +43,15 @@ cdef enum:
     DISCARD_BYTES_MAX = 1048576 # what is still read from a peer that was told goodbye
     RAW_BYTES = 32768           # read at once from a socket with layers
     SEALED_BYTES_MAX = 262144   # put through layers at once
-    UNSEALED_MAX = 2000         # pieces taken through layers in one poll: a byte each may cost a microsecond
+    GREEDY_BYTES = 16384        # who sent so much of late, at 250 kB/s, sends without a pause
+    FLOW_BYTES_MAX = 262144     # and is forgiven in a while
+    BITE_BYTES = 4096           # the same, when the last was dear: a record may hold a byte, and take a microsecond
     COSTLY_MAX = 2              # of their signatures in one poll: each takes as long as a thousand messages
 
-cdef enum Kind:
-    FREE
-    LISTENER
-    GREETING    # layers are being agreed on; the broker does not know of it
-    OPEN
-    LINGERING   # everything was said; only the peer's end is awaited
 
-
+cdef int64_t READING_NS_MAX = 1_000_000     # in one poll, for those who pause
+cdef int64_t GREEDY_NS_MAX = 500_000        # the same, for those who do not
+cdef int64_t DEAR_NS = 200_000              # for one read
 cdef int64_t LINGER_NS = 2_000_000_000
 cdef int64_t ACCEPT_AGAIN_NS = 100_000_000
 
@@ -60,16 +60,6 @@ cdef enum:
     NOT_AUTHORIZED = 0x87
     KEEP_ALIVE_TIMEOUT = 0x8D
     QUOTA_EXCEEDED = 0x97
-
-
-cdef struct Slot:
-    PyObject* wire          # owned while OPEN
-    PyObject* layers        # owned while GREETING or OPEN; NULL: bytes go straight to the wire
-    uint32_t interest
-    uint32_t discarded
-    bint watched            # by the kernel
-    bint gone               # its peer left: nothing more comes
-    Kind kind
 
 
 cdef class Poller:
@@ -83,13 +73,12 @@ cdef class Poller:
     cdef readonly int open      # sockets that are not yet closed, listeners aside
     cdef dict listeners         # descriptor -> Listening
     cdef int greeters           # connections whose greetings are not over
-    cdef int unsealed           # pieces that came through layers in this poll
     cdef uint8_t raw[RAW_BYTES]
     cdef list ended             # wires whose peer is gone while plain Python still owes them an answer
     cdef object lingering       # (due, fd) of farewells, in order
     cdef int64_t accept_again_ns
     cdef int passed             # how often in a row nothing was asked for
-    cdef int skipped            # the first descriptor that was not read for the broker was sated; 0: none
+    cdef int skipped[2]         # the first of the not greedy, and of the greedy, that was not read; 0: none
 
     def __cinit__(self, broker, Inbox inbox not None) -> None:
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
@@ -170,7 +159,6 @@ cdef class Poller:
             return False
         now_ns = clock_ns(CLOCK_MONOTONIC)
         wall_ns = clock_ns(CLOCK_REALTIME)
-        self.unsealed = 0
         if self.greeters:
             for listening in self.listeners.values():
                 listening.costly = 0
@@ -179,28 +167,43 @@ cdef class Poller:
             if self.slots[fd].kind == OPEN and (<Wire>self.slots[fd].wire).peer:
                 self._serve(fd, events[i].events, now_ns, wall_ns)
                 events[i].events = 0
-        self._serve_clients(events, n, now_ns, wall_ns)
+        self._serve_clients(events, n, False, now_ns, wall_ns)
+        self._serve_clients(events, n, True, now_ns, wall_ns)
         return True
 
-    cdef void _serve_clients(self, epoll_event* events, int n, int64_t now_ns, int64_t wall_ns) except *:
-        cdef int i, at
+    cdef void _serve_clients(self, epoll_event* events, int n, bint greedy, int64_t now_ns, int64_t wall_ns) except *:
+        """All that are greedy, or all that are not, as far as there is time; whoever was left out begins."""
+        cdef int i, at, fd
         cdef int first = 0
-        if self.skipped:
+        cdef int64_t before_ns = clock_ns(CLOCK_MONOTONIC)
+        cdef int64_t end_ns = before_ns + (GREEDY_NS_MAX if greedy else READING_NS_MAX)
+        cdef int64_t after_ns
+        if self.skipped[greedy]:
             for i in range(n):
-                if events[i].data.fd == self.skipped:
+                if events[i].data.fd == self.skipped[greedy]:
                     first = i
-            self.skipped = 0
+            self.skipped[greedy] = 0
         for i in range(n):
             at = (first + i) % n
-            if not events[at].events:
+            fd = events[at].data.fd
+            if not events[at].events or self._greedy(fd, now_ns) != greedy:
                 continue
-            if self.core.sated() or self.core.ask_left <= 0 or (
-                    self.unsealed > UNSEALED_MAX and self.slots[events[at].data.fd].layers != NULL):
-                if not self.skipped:
-                    self.skipped = events[at].data.fd
+            if self.core.sated() or self.core.ask_left <= 0 or before_ns > end_ns:
+                if not self.skipped[greedy]:
+                    self.skipped[greedy] = fd
                 events[at].events &= ~<uint32_t>EPOLLIN
             if events[at].events:
-                self._serve(events[at].data.fd, events[at].events, now_ns, wall_ns)
+                self._serve(fd, events[at].events, now_ns, wall_ns)
+                events[at].events = 0   # who became greedy by this is not read again
+                after_ns = clock_ns(CLOCK_MONOTONIC)
+                self.slots[fd].dear = after_ns - before_ns > DEAR_NS
+                before_ns = after_ns
+
+    cdef bint _greedy(self, int fd, int64_t now_ns) noexcept:
+        cdef int64_t flow = self.slots[fd].flow - (now_ns - self.slots[fd].read_ns >> 12)
+        self.slots[fd].flow = min(max(flow, 0), <int64_t>FLOW_BYTES_MAX)
+        self.slots[fd].read_ns = now_ns
+        return self.slots[fd].flow > GREEDY_BYTES
 
     cdef void _serve(self, int fd, uint32_t events, int64_t now_ns, int64_t wall_ns) except *:
         if self.slots[fd].kind == LISTENER:
@@ -256,13 +259,10 @@ cdef class Poller:
         event.data.fd = fd
         if epoll_ctl(self.epoll, EPOLL_CTL_ADD, fd, &event) < 0:
             raise OSError(errno, "epoll_ctl")
+        memset(&self.slots[fd], 0, sizeof(Slot))
         self.slots[fd].kind = kind
         self.slots[fd].interest = interest
-        self.slots[fd].discarded = 0
         self.slots[fd].watched = True
-        self.slots[fd].gone = False
-        self.slots[fd].wire = NULL
-        self.slots[fd].layers = NULL
         return 1
 
     cdef void _interest(self, int fd, uint32_t interest) noexcept:
@@ -318,6 +318,7 @@ cdef class Poller:
             return
         n = recv(fd, self.inbox.data, self.inbox.size, MSG_DONTWAIT)
         if n > 0:
+            self.slots[fd].flow += n
             try:
                 wire.received(n, now_ns, wall_ns)
             except Exception as error:
@@ -408,7 +409,9 @@ cdef class Poller:
     cdef void _read_through(self, int fd, int64_t now_ns, int64_t wall_ns) except *:
         """Reads once and hands on all that came of it; greetings and farewells are answered on the way."""
         cdef Layers layers = <Layers>self.slots[fd].layers
-        cdef ssize_t n = recv(fd, self.raw, RAW_BYTES, MSG_DONTWAIT)
+        cdef ssize_t asked = BITE_BYTES if self.slots[fd].dear else RAW_BYTES
+        cdef ssize_t n = recv(fd, self.raw, asked, MSG_DONTWAIT)
+        self.slots[fd].flow += max(n, 0)
         if n < 0 and (errno == EAGAIN or errno == EINTR):
             return
         if n > 0:
@@ -429,7 +432,6 @@ cdef class Poller:
         cdef size_t n
         while True:
             n = layers.next(self.inbox)
-            self.unsealed += 1
             if layers.is_open() and self.slots[fd].kind == GREETING and not self._let_in(fd, layers, now_ns):
                 return 0
             if n == 0:
