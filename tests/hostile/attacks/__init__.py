@@ -8,6 +8,7 @@ done all it can. A broker may refuse any of it: then it begins anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -45,7 +46,6 @@ def attack(says: str, where: Where = Where.OPEN, *, stays: bool = False) -> Call
 
 def all_attacks() -> dict[str, Attack]:
     """Those of every file here, in the order in which they are told."""
-    from hostile.attacks import connections, control, messages, ports
-
-    assert all((control, messages, connections, ports))
+    for name in ("control", "connections", "messages", "ports"):
+        import_module(f"hostile.attacks.{name}")
     return ATTACKS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from conformance.wire import P, Type, connect
 from hostile.attacker import Field
@@ -16,13 +17,15 @@ FOREVER = [(P.SESSION_EXPIRY, 0xFFFFFFFF)]
 HALF_BYTES = 262_000
 
 
-@attack("1,025 half CONNECTs of 262 KB by nobody")
+@attack("1,050 half CONNECTs of 262 KB by nobody, and smaller ones where these do not fit any more")
 def half_connects(field: Field) -> Iterator[None]:
     half = connect("h", props=b"\x26\0\0\0\0" * 60_000)[:HALF_BYTES]
     yield
-    for _ in range(1025):
-        field.raw().send(half)
-        yield
+    for size, count in ((HALF_BYTES, 1050), (16_000, 50), (4000, 50)):
+        for _ in range(count):
+            with suppress(ConnectionError):
+                field.raw().send(half[:size])
+            yield
 
 
 @attack("a wrong password, then a reset while it is checked, 20 times a second", Where.GUARDED)
