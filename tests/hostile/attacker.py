@@ -137,6 +137,9 @@ class Attacker:
         self._steps = self._made()
 
     def stop(self) -> None:
+        """Says that it is over, and makes ready for the next time."""
+        self._field.end()
+        print(json.dumps({"steps": self.taken, "refused": self.refused}), flush=True)
         self._again()
 
 
@@ -150,7 +153,6 @@ def main() -> None:
             attacker.go()
         elif line == "stop\n":
             attacker.stop()
-            print(json.dumps({"steps": attacker.taken, "refused": attacker.refused}), flush=True)
 
 
 if __name__ == "__main__":

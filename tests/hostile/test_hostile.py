@@ -33,6 +33,7 @@ FELT = {
     "deep-wildcards",
     "filters-dropped",
     "denied-topics",
+    "subscription-identifiers",
     "large-behind-small",
     "half-connects",
     "reset-while-checked",
