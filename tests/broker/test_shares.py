@@ -502,7 +502,9 @@ def test_a_session_that_ends_while_its_client_comes_back_sends_nothing_of_it_aga
     slow = bench.client("s", clean_start=False, properties=Properties(session_expiry=9, receive_max=2))
     first, _ = slow.messages()
     slow.send(Puback(packet_id=first.packet_id))
-    publisher.send(*(Publish("promised/1", b"x" * (QUEUE // 3), qos=1, packet_id=1 + each) for each in range(4)))
+    publisher.send(
+        *(Publish("promised/1", b"x" * (QUEUE // 3), qos=1, packet_id=1 + each) for each in range(4))
+    )
     bench.broker.deliver(bench.now_ns, WALL_NS + bench.now_ns)
     assert session.held_bytes == 0
     slow.connection.flushed()
