@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run test screenshots install build lint bench lab soak sim cluster mutants fuzz fuzz-build sanitize dist dist-check clean
+.PHONY: run test screenshots install build lint bench lab soak sim cluster mutants hostile fuzz fuzz-build sanitize dist dist-check clean
 
 # Without Java everything but the channels runs, and the page says what is missing.
 run: install .venv/.up
@@ -12,7 +12,7 @@ run: install .venv/.up
 	@$(BIN)/holdfast up
 
 # What measures time, or counts failovers, has the machine to itself; the rest shares it.
-ALONE := tests/benchmarks tests/cli/test_up.py tests/client tests/dashboard/test_browser.py tests/failover \
+ALONE := tests/benchmarks tests/cli/test_up.py tests/client tests/dashboard/test_browser.py tests/failover tests/hostile \
   $(addprefix tests/lab/test_,flow.py links.py peers.py subscribe.py systems.py twins.py) tests/runtime
 
 # Half a minute, once on a machine; tests that need it would do it themselves, and all wait.
@@ -122,6 +122,11 @@ cluster: build tools-test
 # Takes every protection of docs/security.md out once, and sees its test fail.
 mutants: build tools-test
 	@$(BIN)/python tests/security/mutants.py
+
+# Every attack of tests/hostile beside a good pair of clients, and what the pair noticed: eight minutes. `make
+# hostile ATTACKS="half-requests will-storm"` runs some.
+hostile: build
+	@PYTHONPATH=tests $(BIN)/python -m hostile $(ATTACKS)
 
 # Fuzzing and tests with the address and undefined-behaviour sanitizers on the compiled modules, in a venv and a
 # build directory of their own.

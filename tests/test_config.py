@@ -1,5 +1,7 @@
 """A configuration is valid, or one error lists everything that is wrong with it."""
 
+import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -183,6 +185,28 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=why):
             load(path, Limits)
+
+
+def test_a_fifo_is_no_file_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(ConfigError, match="it is a FIFO; expected a file"):
+        load(tmp_path / "fifo", Limits)
+
+
+def test_what_a_shell_hands_over_is_read_though_it_comes_later() -> None:
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        with os.fdopen(writing, "wb") as file:
+            file.write(b'connect_timeout = "2s"\n')
+
+    timer = threading.Timer(0.05, write)
+    timer.start()
+    try:
+        assert load(f"/dev/fd/{reading}", Limits) == Limits(connect_timeout_ns=2_000_000_000)
+    finally:
+        timer.join()
+        os.close(reading)
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:

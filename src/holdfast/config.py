@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from holdfast.errors import ConfigError, Problem
+from holdfast.files import open_file
 from holdfast.units import DURATION_NS_MAX, MS, S, parse_duration
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -332,7 +333,7 @@ def read(path: str | Path) -> str:
         return ConfigError(str(path), [Problem("", message)])
 
     try:
-        with Path(path).open("rb") as file:
+        with open_file(path) as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         raise refuse("there is no such file") from None

@@ -42,6 +42,14 @@ class ConfigError(HoldfastError):
         super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
 
 
+class ConfigErrors(ConfigError):
+    """Those of several files and options, one after the other."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        super().__init__(errors[0].source, [problem for error in errors for problem in error.problems])
+        self.args = ("\n".join(map(str, errors)),)
+
+
 class PeerError(HoldfastError):
     """What a peer sent cannot be accepted; `reason` is the MQTT reason code that says so on the wire."""
 

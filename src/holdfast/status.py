@@ -183,6 +183,8 @@ class JournalStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # keeping, failed, or healing: it takes records again, and is not whole yet
     bytes: int
     waiting_bytes: int
+    cut_bytes: int = 0  # of its end, when this process opened it: what a crash had torn
+    cut_why: str = ""
 
 
 class Ban(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,6 +325,10 @@ def _of_broker(status: BrokerStatus) -> Iterator[Trouble]:
     if status.journal is not None and status.journal.state != "keeping":
         words = f"the journal is {status.journal.state}: nothing durable is promised"
         yield Trouble(about="", severity="broken", words=words)
+    if status.journal is not None and status.journal.cut_bytes:
+        cut = status.journal
+        words = f"the last {cut.cut_bytes} bytes of the journal were cut at the start: {cut.cut_why}"
+        yield Trouble(about="", severity="warning", words=words)
     x_ns, promised_ns = status.reckoning.failover_max_ns, status.reckoning.failover_ns
     if x_ns is not None and x_ns > promised_ns:
         words = f"a failover took {about_ns(x_ns)}, the contracts reckon with {format_duration(promised_ns)}"

@@ -1,5 +1,6 @@
 """A directory that is not, or not quite, a journal: the operator is told which file it is."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,12 @@ def test_a_renamed_file(tmp_path):
 def test_a_segment_that_is_a_directory(tmp_path):
     (tmp_path / FIRST).mkdir()
     with pytest.raises(HoldfastError, match=f"Is a directory.*{FIRST}"):
+        Journal.open(tmp_path, BOUNDS)
+
+
+def test_a_segment_that_is_a_fifo(tmp_path):
+    os.mkfifo(tmp_path / FIRST)
+    with pytest.raises(HoldfastError, match=f"it is a FIFO.*{FIRST}"):
         Journal.open(tmp_path, BOUNDS)
 
 

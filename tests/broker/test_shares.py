@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.bench import Bench, Client, book, contract
+from broker.bench import WALL_NS, Bench, Client, book, contract
 from holdfast.broker.session import Session
 from holdfast.broker.shares import ShareBook
 from holdfast.config import Limits
@@ -490,3 +490,24 @@ def test_one_who_reads_gets_the_largest_packets() -> None:
         publish(bench, publisher, "large", b"x" * 59_000)
     assert len(reader.messages()) == 3
     assert not bench.broker.refusals
+
+
+def test_a_session_that_ends_while_its_client_comes_back_sends_nothing_of_it_again() -> None:
+    """What was on its way is being sent again, slowly, when its queue overflows: all of it goes."""
+    bench = Bench(BOOK)
+    session, publisher = away(bench, "s", "#"), bench.client("p")
+    for number in range(4):
+        publish(bench, publisher, "promised/1", b"%d" % number)
+    bench.broker.lost(bench.client("s", clean_start=False, properties=KEPT).connection, bench.now_ns)
+    slow = bench.client("s", clean_start=False, properties=Properties(session_expiry=9, receive_max=2))
+    first, _ = slow.messages()
+    slow.send(Puback(packet_id=first.packet_id))
+    publisher.send(
+        *(Publish("promised/1", b"x" * (QUEUE // 3), qos=1, packet_id=1 + each) for each in range(4))
+    )
+    bench.broker.deliver(bench.now_ns, WALL_NS + bench.now_ns)
+    assert session.held_bytes == 0
+    slow.connection.flushed()
+    bench.run()
+    assert slow.connection.closing
+    assert "s" not in bench.broker.clients.sessions

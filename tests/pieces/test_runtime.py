@@ -58,7 +58,7 @@ def test_an_answer_in_any_pieces_arrives_whole(lengths: list[int], version: byte
         port = HttpPort(loop, {"/": lambda: Answer(HTTPStatus.OK, "text/plain", iter(pieces))})
         (address,) = await port.listen(LOOPBACK, 0)
         reader, writer = await asyncio.open_connection(address.host, address.port)
-        writer.write(b"GET / HTTP/%b\r\nHost: h\r\n\r\n" % version)
+        writer.write(b"GET / HTTP/%b\r\nHost: localhost\r\n\r\n" % version)
         found = await reader.read()
         writer.close()
         await port.close()

@@ -6,12 +6,13 @@ import asyncio
 import gc
 import re
 import socket
+import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,22 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from conformance.peer import Peer
 from conformance.wire import Type, publish
-from holdfast.runtime.http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, Answer, Asked, HttpPort, understand
+from holdfast.runtime.http import (
+    ANSWERS_MAX,
+    OPEN_MAX,
+    REQUEST_BYTES_MAX,
+    Answer,
+    Asked,
+    HttpPort,
+    is_ours,
+    understand,
+    words,
+)
 from holdfast.runtime.metrics import names
 from holdfast.status import BrokerStatus, decode_status
 from runtime.test_serve import contracts
 from support.brokers import LOOPBACK, BrokerProcess, StartBroker, free_port, wait_until
+from support.certificates import Authority
 from support.groups import PATIENT, GroupProcesses
 from support.metrics import documented, drawn, told
 
@@ -279,26 +291,128 @@ def test_junk_and_silence_do_not_keep_it_from_answering(watched: BrokerProcess) 
     with socket.create_connection((LOOPBACK, port), timeout=WAIT_S_MAX) as peer:
         peer.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * REQUEST_BYTES_MAX)
         assert peer.recv(100).startswith(b"HTTP/1.1 431")
-    silent = [socket.create_connection((LOOPBACK, port), timeout=WAIT_S_MAX) for _ in range(CONNECTIONS_MAX)]
+    assert status_of(port).ready
+
+
+@pytest.mark.parametrize("many", [64, OPEN_MAX - 1, OPEN_MAX, OPEN_MAX + 40])
+def test_half_requests_do_not_keep_health_from_answering(watched: BrokerProcess, many: int) -> None:
+    port = http_port(watched)
+    half = [socket.create_connection((LOOPBACK, port), timeout=WAIT_S_MAX) for _ in range(many)]
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=WAIT_S_MAX) as one_more:
-            one_more.sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
-            assert received(one_more) == b""
+        for each in half:
+            each.sendall(b"GET /health/live HTTP/1.1\r\n")
+        for _ in range(20):
+            with asked(port, "/health/live") as (answer, _):
+                assert answer.status == 200
+        assert status_of(port).ready
+        fds = len(list(Path(f"/proc/{watched.pid}/fd").iterdir()))
+        assert fds < OPEN_MAX + 40
     finally:
-        for each in silent:
+        for each in half:
             each.close()
 
-    def answers() -> bool:
+
+class Port:
+    """An HTTP port of our own on a loop of its own; `work` runs in a thread, with its number."""
+
+    BIG = 400  # pieces of 64 KiB: more than any socket takes at once
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
+        self.port: HttpPort | None = None
+        self.routes = {
+            "/big": lambda: Answer(HTTPStatus.OK, "text/plain", (b"x" * 65536 for _ in range(self.BIG))),
+            "/health/live": lambda: words(HTTPStatus.OK, "it lives"),
+        }
+
+    def run(self, work: Callable[[int], None]) -> None:
+        async def story() -> None:
+            self.port = HttpPort(asyncio.get_running_loop(), self.routes)
+            ((_, number),) = await self.port.listen(LOOPBACK, 0, self.tls)
+            try:
+                await asyncio.to_thread(work, number)
+            finally:
+                await self.port.close()
+
+        uvloop.run(story())
+
+
+@pytest.mark.parametrize("many", [ANSWERS_MAX - 1, ANSWERS_MAX, ANSWERS_MAX + 10])
+def test_who_does_not_take_its_answer_keeps_nobody_from_one(many: int) -> None:
+    def work(number: int) -> None:
+        stuck = [socket.create_connection((LOOPBACK, number), timeout=WAIT_S_MAX) for _ in range(many)]
         try:
-            return status_of(port).ready
-        except OSError:
-            return False
+            for each in stuck:
+                each.sendall(b"GET /big HTTP/1.1\r\n\r\n")
+                assert each.recv(1)
+            for _ in range(3):
+                with asked(number, "/health/live") as (answer, _):
+                    assert answer.status == 200
+                with asked(number, "/big") as (answer, body):
+                    assert (answer.status, len(body)) == (200, 65536 * Port.BIG)
+        finally:
+            for each in stuck:
+                each.close()
 
-    wait_until(answers, "an answer after the silent ones left", WAIT_S_MAX)
+    Port().run(work)
 
 
-def received(peer: socket.socket) -> bytes:
-    try:
-        return peer.recv(100)
-    except ConnectionResetError:
-        return b""
+def test_who_never_greets_in_tls_is_one_of_a_bounded_number(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("broker")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(issued.certificate, issued.key)
+    port = Port(context)
+
+    def work(number: int) -> None:
+        assert port.port is not None
+        silent = []
+        try:
+            for _ in range(OPEN_MAX + 50):
+                silent.append(socket.create_connection((LOOPBACK, number), timeout=WAIT_S_MAX))
+            trusting = ssl.create_default_context(cafile=str(authority.certificate))
+            connection = HTTPSConnection(LOOPBACK, number, timeout=WAIT_S_MAX, context=trusting)
+            connection.request("GET", "/health/live")
+            assert connection.getresponse().status == 200
+            connection.close()
+            assert len(port.port.open) <= OPEN_MAX
+        finally:
+            for each in silent:
+                each.close()
+
+    port.run(work)
+
+
+@pytest.mark.parametrize(
+    ("host", "ours"),
+    [
+        ("127.0.0.1:9464", True),
+        ("localhost:9464", True),
+        ("[::1]:9464", True),
+        ("192.0.2.7", True),
+        ("metrics.plant:9464", True),
+        ("METRICS.plant", True),
+        ("evil.example:9464", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example:80", False),
+        ("", False),
+        ("[", False),
+    ],
+)
+def test_which_names_are_ours(host: str, ours: bool) -> None:
+    assert is_ours((host,), "metrics.plant") is ours
+    assert is_ours(("127.0.0.1", host), "metrics.plant") is ours
+
+
+def test_a_page_that_points_its_name_here_learns_nothing(watched: BrokerProcess) -> None:
+    port = http_port(watched)
+    for path in ("/status", "/metrics"):
+        with asked(port, path, Host=f"evil.example:{port}") as (answer, body):
+            assert answer.status == 421
+            assert b"holdfast_" not in body
+            assert b"role" not in body
+        for host in (f"localhost:{port}", f"{LOOPBACK}:{port}"):
+            with asked(port, path, Host=host) as (answer, _):
+                assert answer.status == 200
+    with asked(port, "/health/live", Host="probe.of.an.orchestrator") as (answer, _):
+        assert answer.status == 200

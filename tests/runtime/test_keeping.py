@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 from conformance.peer import Peer
 from conformance.wire import P, Type, ack, publish
+from holdfast.status import troubles
+from runtime.test_http import http_port, status_of
 from support.brokers import LOOPBACK, StartBroker, wait_until
 from support.disks import fill, small_disk
 from support.groups import GroupProcesses
@@ -86,6 +89,26 @@ def test_a_broker_alone_goes_on_where_it_was_killed(start_broker: StartBroker, c
     with Peer(third.port) as subscriber:
         assert subscriber.connect("s", **FOREVER).session_present
         subscriber.expect_quiet()
+
+
+def test_a_journal_whose_end_was_lost_says_so_in_the_status(
+    start_broker: StartBroker, contracts: Path
+) -> None:
+    data = contracts.parent / "data"
+    options = ("--contracts", str(contracts), "--data", str(data), "--http", f"{LOOPBACK}:0")
+    first = start_broker(*options)
+    leave_something(first.port)
+    before = status_of(http_port(first))
+    assert before.journal is not None
+    assert (before.journal.cut_bytes, before.journal.cut_why) == (0, "")
+    first.kill()
+    last = max(data.glob("*.journal"))
+    os.truncate(last, last.stat().st_size - 3)
+    after = status_of(http_port(start_broker(*options)))
+    assert after.journal is not None
+    assert after.journal.cut_bytes > 0
+    assert last.name in after.journal.cut_why
+    assert any("of the journal were cut at the start" in each.words for each in troubles(after))
 
 
 def test_when_both_are_killed_everything_acknowledged_comes_back(tmp_path: Path, contracts: Path) -> None:

@@ -163,7 +163,7 @@ def test_half_connects_send_nobody_away(start_broker: StartBroker, tmp_path: Pat
     for _ in range(200):
         halves.append(socket.create_connection((LOOPBACK, broker.port), timeout=WAIT_S_MAX))
         try:
-            halves[-1].sendall(b"\x10\xff\xff\x2f\x00\x04MQTT\x05\x00".ljust(262_000, b"x"))
+            halves[-1].sendall(b"\x10\xb8\xff\x07\x00\x04MQTT\x05\x00".ljust(130_900, b"x"))  # of 131,000
         except OSError:
             continue  # it was sent away already
     full = MEMORY * 4 // 96

@@ -116,6 +116,25 @@ def test_check_config_says_everything_and_starts_nothing(tmp_path: Path) -> None
     assert holdfast("broker", "--contracts", str(contracts(path)), "--check-config").returncode == 0
 
 
+@pytest.mark.parametrize("more", [[], ["--check-config"]], ids=["start", "check"])
+def test_every_broken_file_is_named_at_once(tmp_path: Path, more: list[str]) -> None:
+    files = {
+        "--contracts": contracts(tmp_path / "c.toml", retention='"many"'),
+        "--security": tmp_path / "security.toml",
+        "--group": tmp_path / "group.toml",
+    }
+    files["--security"].write_text("anonymous = 7\n")
+    files["--group"].write_text('name = "plant"\n')
+    options = [str(each) for pair in files.items() for each in pair]
+    done = holdfast("broker", "--listen", "x", "--member", "a", *options, *more)
+    assert done.returncode == 2
+    for path in files.values():
+        assert f"{path}: " in done.stderr
+    assert "--listen[0]" in done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(set(lines)), "what two look at is told once"
+
+
 def test_a_contract_that_cannot_be_kept_is_refused_at_the_start(tmp_path: Path) -> None:
     path = contracts(tmp_path / "c.toml", retention=0)
     for extra in ([], ["--check-config"]):

@@ -9,7 +9,7 @@ from typing import Self
 from support.brokers import START_S_MAX, BrokerProcess, free_port, wait_until
 from support.certificates import Authority, Issued
 
-LISTENING = re.compile(r"listening on (\w+)://127\.0\.0\.1:(\d+)\n")
+LISTENING = re.compile(r"listening on (mqtts?|wss?)://127\.0\.0\.1:(\d+)\n")
 
 
 def tls_table(
@@ -42,7 +42,7 @@ class Secured(BrokerProcess):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        wanted = 1 + self.file.read_text().count("[[listener]]")
+        wanted = 1 + self.file.read_text().count("\naddress = ")
         wait_until(lambda: len(LISTENING.findall(self.stdout)) == wanted, "every listener", START_S_MAX)
         self.ports = {scheme: int(port) for scheme, port in LISTENING.findall(self.stdout)}
         return self

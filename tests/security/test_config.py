@@ -1,5 +1,6 @@
 """A security file is usable as a whole, or one error lists everything that is wrong with it and its files."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,16 @@ def test_every_missing_file_is_named(tmp_path: Path) -> None:
     found = problems(path)
     assert set(found) == {"users", "rules", "tls.certificate", "tls.key", "tls.authority", "peers.secret"}
     assert all("No such file" in message for message in found.values())
+
+
+def test_a_fifo_in_place_of_any_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    for name in ("users", "rules.toml", "server.pem", "server.key", "ca.pem", "peer.secret"):
+        (tmp_path / name).unlink()
+        os.mkfifo(tmp_path / name, 0o600)
+    found = problems(path)
+    assert set(found) == {"users", "rules", "tls.certificate", "tls.key", "tls.authority", "peers.secret"}
+    assert all("it is a FIFO; expected a file" in message for message in found.values())
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ cdef class Session:
     cdef void queue(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         cdef Job job
         cdef int lane = (1 if qos else 0) | (2 if m.flags & FINITE else 0)
-        if (self.queued >= self.queue_messages_max or self.queued_bytes + m.size > self.queue_bytes_max
+        if (self.queued >= self.queue_messages_max or self.queued_bytes + m.size > self.queue_bytes_max or self.reported
                 or self.share.pool.bytes + m.size > self.share.pool.soft) and not self.make_room(m):
             self.drop(m)
             return
@@ -378,6 +378,7 @@ cdef class Session:
         if not self.reported:
             self.reported = True
             self.board.overloaded.append((self, self.queued, shared))
+        self.window = 0
         self._drop_everything()
 
     cdef void drop(self, Message* m) noexcept:

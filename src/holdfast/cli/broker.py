@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from holdfast.address import Address, parse_address
 from holdfast.cli.log_option import LogFormat
-from holdfast.errors import ConfigError, Problem
+from holdfast.errors import ConfigError, ConfigErrors, Problem
 from holdfast.runtime.options import BrokerOptions
 
+T = TypeVar("T")
+
+USUAL = "127.0.0.1:1883"
 POLICY_NAMES = ["edf", "fcfs", "fixed-priority", "least-laxity", "maximum-urgency"]
 
 
@@ -78,14 +82,16 @@ def broker(
 
     Exits with 0 after a signal, 1 if it cannot run here, 2 if the input is wrong.
     """
-    usual, problems = usual_address(group, member)
-    own = [] if security is None or group is not None else security_listeners(security)
-    addresses, wrong = parse_addresses(listen or ([] if own else [usual]))
-    problems += wrong
+    faults = Faults()
+    usual = faults.found_by(lambda: usual_address(group, member)) or USUAL
+    own = None
+    if security is not None and group is None:
+        own = faults.found_by(lambda: security_listeners(security))
+    addresses, problems = parse_addresses(listen or ([] if own else [usual]))
     if policy not in POLICY_NAMES:
         problems.append(Problem("--policy", f"{policy!r} is not one of {', '.join(POLICY_NAMES)}"))
     watched, wrong = parse_addresses([http] if http is not None else [], "--http")
-    problems += wrong
+    faults.add(problems + wrong)
     options = BrokerOptions(
         listen=addresses,
         contracts=None if contracts is None else str(contracts),
@@ -98,12 +104,37 @@ def broker(
         http_token=None if http_token is None else str(http_token),
         log=log_format,
     )
+    for judge in (check_contracts, check_security):
+        faults.found_by(lambda judge=judge: judge(options))  # type: ignore[misc]
+    faults.tell()
     if check_config:
-        check(options, problems)
+        typer.echo("the configuration is in order")
         return
-    if problems:
-        raise ConfigError("holdfast broker", problems)
     become_broker(options)
+
+
+class Faults:
+    """Everything that is wrong with the options and files together; what two look at is told once."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, ConfigError] = {}
+
+    def add(self, problems: list[Problem]) -> None:
+        if problems:
+            error = ConfigError("holdfast broker", problems)
+            self._errors[str(error)] = error
+
+    def found_by(self, judge: Callable[[], T]) -> T | None:
+        """What it says; None: it found faults."""
+        try:
+            return judge()
+        except ConfigError as error:
+            self._errors[str(error)] = error
+            return None
+
+    def tell(self) -> None:
+        if self._errors:
+            raise ConfigErrors(list(self._errors.values()))
 
 
 def security_listeners(security: Path) -> list[str]:
@@ -113,15 +144,16 @@ def security_listeners(security: Path) -> list[str]:
     return [listener.address for listener in load_security(security).listeners if listener.address]
 
 
-def usual_address(group: Path | None, member: str | None) -> tuple[str, list[Problem]]:
+def usual_address(group: Path | None, member: str | None) -> str:
     """Where to listen when nothing is said: where the group file says, if there is one."""
     from holdfast.replication.group import load_group
 
     if group is None and member is None:
-        return "127.0.0.1:1883", []
+        return USUAL
     if group is None or member is None:
-        return "127.0.0.1:1883", [Problem("--group, --member", "a member of a group needs both")]
-    return load_group(group, member).member(member).mqtt, []
+        problem = Problem("--group, --member", "a member of a group needs both")
+        raise ConfigError("holdfast broker", [problem])
+    return load_group(group, member).member(member).mqtt
 
 
 def become_broker(options: BrokerOptions) -> None:
@@ -131,8 +163,6 @@ def become_broker(options: BrokerOptions) -> None:
 
     import msgspec
 
-    check_contracts(options)
-    check_security(options)
     arguments = msgspec.json.encode(options).decode()
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "holdfast.runtime.serve", arguments])
@@ -149,21 +179,6 @@ def parse_addresses(listen: list[str], option: str = "--listen") -> tuple[list[A
         else:
             addresses.append(address)
     return addresses, problems
-
-
-def check(options: BrokerOptions, problems: list[Problem]) -> None:
-    """Reports every problem of the options and of the files together."""
-    lines = [f"holdfast broker: {problem}" for problem in problems]
-    for judge in (check_contracts, check_security):
-        try:
-            judge(options)
-        except ConfigError as error:
-            lines.append(str(error))
-    for line in lines:
-        typer.echo(line, err=True)
-    if lines:
-        raise typer.Exit(2)
-    typer.echo("the configuration is in order")
 
 
 def check_contracts(options: BrokerOptions) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.errors import Unavailable
+from holdfast.files import open_file
 
 LOCK_NAME = "lock"
 SALT_BITS = 32
@@ -110,7 +111,7 @@ class RealDisk:
         return (self.directory / name).stat().st_size
 
     def read(self, name: str, bytes_max: int) -> bytes:
-        with (self.directory / name).open("rb", buffering=0) as file:
+        with open_file(self.directory / name) as file:
             parts = []
             while bytes_max > 0 and (part := file.read(bytes_max)):
                 parts.append(part)

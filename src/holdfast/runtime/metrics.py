@@ -130,6 +130,9 @@ BROKER = (
     gauge("journal_bytes", "Size of the journal", lambda s: _journal(s, "bytes")),
     gauge("journal_waiting_bytes", "What waits for the disk", lambda s: _journal(s, "waiting_bytes")),
     gauge(
+        "journal_cut_bytes", "What was cut of its torn end at the start", lambda s: _journal(s, "cut_bytes")
+    ),
+    gauge(
         "contracts_left_out", "Contracts of the file that are not reported", lambda s: s.contracts_left_out
     ),
     Family("process_cpu_seconds_total", "counter", "User and system CPU time", lambda s: s.usage.cpu_ns / S),

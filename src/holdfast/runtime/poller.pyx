@@ -6,8 +6,10 @@ there are, the loop has one thing to look at, and a connection costs what its se
 Laws:
 - bytes go from the socket into the inbox and from a link into the socket; nothing is decided here
 - one read for each ready socket before anyone is read twice; other brokers are read before clients
-- clients are not read while the broker is sated, nor when what was read since its last turn is
-  much work besides; who was not read is read first when it is
+- clients are not read while the broker is sated, when what was read since its last turn is much work besides, or
+  when reading took its time; who was not read is read first when it is
+- who sends without a pause is read after those who do not: a few who keep the broker busy are in nobody's way
+- that a peer left is learnt once: the kernel would say so at every poll while an answer is still owed
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
 - a listener may have layers: then nobody reaches the broker before its greetings are over, they have a time, and
   a bounded number of them is worked on in one poll
@@ -24,13 +26,14 @@ from collections import deque
 from holdfast.broker.core cimport Core
 from holdfast.broker.link cimport Board, Inbox, Wire
 from holdfast.runtime.kernel cimport (
-    CLOCK_MONOTONIC, CLOCK_REALTIME, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
-    EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY,
-    TCP_NOTSENT_LOWAT, accept4, clock_ns, close, epoll_create1, epoll_ctl, epoll_event, epoll_wait, recv,
-    send, setsockopt, shutdown,
+    CLOCK_MONOTONIC, CLOCK_REALTIME, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR,
+    EPOLLHUP, EPOLLIN, EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK,
+    TCP_NODELAY, TCP_NOTSENT_LOWAT, accept4, clock_ns, close, epoll_create1, epoll_ctl, epoll_event, epoll_wait,
+    recv, send, setsockopt, shutdown,
 )
 from holdfast.runtime.layers cimport Layers
 from holdfast.runtime.listening cimport GREETERS_MAX, Listening
+from holdfast.runtime.slots cimport FREE, GREETING, LINGERING, LISTENER, OPEN, Kind, Slot
 
 cdef enum:
     EVENTS_MAX = 256
@@ -40,17 +43,15 @@ cdef enum:
     DISCARD_BYTES_MAX = 1048576 # what is still read from a peer that was told goodbye
     RAW_BYTES = 32768           # read at once from a socket with layers
     SEALED_BYTES_MAX = 262144   # put through layers at once
-    UNSEALED_MAX = 2000         # pieces taken through layers in one poll: a byte each may cost a microsecond
+    GREEDY_BYTES = 16384        # who sent so much of late, at 250 kB/s, sends without a pause
+    FLOW_BYTES_MAX = 262144     # and is forgiven in a while
+    BITE_BYTES = 4096           # the same, when the last was dear: a record may hold a byte, and take a microsecond
     COSTLY_MAX = 2              # of their signatures in one poll: each takes as long as a thousand messages
 
-cdef enum Kind:
-    FREE
-    LISTENER
-    GREETING    # layers are being agreed on; the broker does not know of it
-    OPEN
-    LINGERING   # everything was said; only the peer's end is awaited
 
-
+cdef int64_t READING_NS_MAX = 1_000_000     # in one poll, for those who pause
+cdef int64_t GREEDY_NS_MAX = 500_000        # the same, for those who do not
+cdef int64_t DEAR_NS = 200_000              # for one read
 cdef int64_t LINGER_NS = 2_000_000_000
 cdef int64_t ACCEPT_AGAIN_NS = 100_000_000
 
@@ -59,14 +60,6 @@ cdef enum:
     NOT_AUTHORIZED = 0x87
     KEEP_ALIVE_TIMEOUT = 0x8D
     QUOTA_EXCEEDED = 0x97
-
-
-cdef struct Slot:
-    PyObject* wire          # owned while OPEN
-    PyObject* layers        # owned while GREETING or OPEN; NULL: bytes go straight to the wire
-    uint32_t interest
-    uint32_t discarded
-    Kind kind
 
 
 cdef class Poller:
@@ -80,13 +73,12 @@ cdef class Poller:
     cdef readonly int open      # sockets that are not yet closed, listeners aside
     cdef dict listeners         # descriptor -> Listening
     cdef int greeters           # connections whose greetings are not over
-    cdef int unsealed           # pieces that came through layers in this poll
     cdef uint8_t raw[RAW_BYTES]
     cdef list ended             # wires whose peer is gone while plain Python still owes them an answer
     cdef object lingering       # (due, fd) of farewells, in order
     cdef int64_t accept_again_ns
     cdef int passed             # how often in a row nothing was asked for
-    cdef int skipped            # the first descriptor that was not read for the broker was sated; 0: none
+    cdef int skipped[2]         # the first of the not greedy, and of the greedy, that was not read; 0: none
 
     def __cinit__(self, broker, Inbox inbox not None) -> None:
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
@@ -167,7 +159,6 @@ cdef class Poller:
             return False
         now_ns = clock_ns(CLOCK_MONOTONIC)
         wall_ns = clock_ns(CLOCK_REALTIME)
-        self.unsealed = 0
         if self.greeters:
             for listening in self.listeners.values():
                 listening.costly = 0
@@ -176,28 +167,43 @@ cdef class Poller:
             if self.slots[fd].kind == OPEN and (<Wire>self.slots[fd].wire).peer:
                 self._serve(fd, events[i].events, now_ns, wall_ns)
                 events[i].events = 0
-        self._serve_clients(events, n, now_ns, wall_ns)
+        self._serve_clients(events, n, False, now_ns, wall_ns)
+        self._serve_clients(events, n, True, now_ns, wall_ns)
         return True
 
-    cdef void _serve_clients(self, epoll_event* events, int n, int64_t now_ns, int64_t wall_ns) except *:
-        cdef int i, at
+    cdef void _serve_clients(self, epoll_event* events, int n, bint greedy, int64_t now_ns, int64_t wall_ns) except *:
+        """All that are greedy, or all that are not, as far as there is time; whoever was left out begins."""
+        cdef int i, at, fd
         cdef int first = 0
-        if self.skipped:
+        cdef int64_t before_ns = clock_ns(CLOCK_MONOTONIC)
+        cdef int64_t end_ns = before_ns + (GREEDY_NS_MAX if greedy else READING_NS_MAX)
+        cdef int64_t after_ns
+        if self.skipped[greedy]:
             for i in range(n):
-                if events[i].data.fd == self.skipped:
+                if events[i].data.fd == self.skipped[greedy]:
                     first = i
-            self.skipped = 0
+            self.skipped[greedy] = 0
         for i in range(n):
             at = (first + i) % n
-            if not events[at].events:
+            fd = events[at].data.fd
+            if not events[at].events or self._greedy(fd, now_ns) != greedy:
                 continue
-            if self.core.sated() or self.core.work_left <= 0 or (
-                    self.unsealed > UNSEALED_MAX and self.slots[events[at].data.fd].layers != NULL):
-                if not self.skipped:
-                    self.skipped = events[at].data.fd
+            if self.core.sated() or self.core.work_left <= 0 or before_ns > end_ns:
+                if not self.skipped[greedy]:
+                    self.skipped[greedy] = fd
                 events[at].events &= ~<uint32_t>EPOLLIN
             if events[at].events:
-                self._serve(events[at].data.fd, events[at].events, now_ns, wall_ns)
+                self._serve(fd, events[at].events, now_ns, wall_ns)
+                events[at].events = 0   # who became greedy by this is not read again
+                after_ns = clock_ns(CLOCK_MONOTONIC)
+                self.slots[fd].dear = after_ns - before_ns > DEAR_NS
+                before_ns = after_ns
+
+    cdef bint _greedy(self, int fd, int64_t now_ns) noexcept:
+        cdef int64_t flow = self.slots[fd].flow - (now_ns - self.slots[fd].read_ns >> 12)
+        self.slots[fd].flow = min(max(flow, 0), <int64_t>FLOW_BYTES_MAX)
+        self.slots[fd].read_ns = now_ns
+        return self.slots[fd].flow > GREEDY_BYTES
 
     cdef void _serve(self, int fd, uint32_t events, int64_t now_ns, int64_t wall_ns) except *:
         if self.slots[fd].kind == LISTENER:
@@ -205,7 +211,7 @@ cdef class Poller:
         elif self.slots[fd].kind == OPEN:
             if events & EPOLLOUT:
                 self._writable(fd)
-            if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and self.slots[fd].kind == OPEN:
+            if self.slots[fd].kind == OPEN and not self.slots[fd].gone and events & (EPOLLIN | EPOLLERR | EPOLLHUP):
                 self._read(fd, now_ns, wall_ns)
         elif self.slots[fd].kind == GREETING:
             self._greet(fd, now_ns, wall_ns)
@@ -253,20 +259,27 @@ cdef class Poller:
         event.data.fd = fd
         if epoll_ctl(self.epoll, EPOLL_CTL_ADD, fd, &event) < 0:
             raise OSError(errno, "epoll_ctl")
+        memset(&self.slots[fd], 0, sizeof(Slot))
         self.slots[fd].kind = kind
         self.slots[fd].interest = interest
-        self.slots[fd].discarded = 0
-        self.slots[fd].wire = NULL
-        self.slots[fd].layers = NULL
+        self.slots[fd].watched = True
         return 1
 
     cdef void _interest(self, int fd, uint32_t interest) noexcept:
+        """Of a peer that left only room to write is of interest: of anything less the kernel says nothing."""
         cdef epoll_event event
-        if self.slots[fd].interest != interest:
+        cdef bint watched
+        cdef int how
+        if self.slots[fd].gone:
+            interest &= <uint32_t>EPOLLOUT
+        watched = interest or not self.slots[fd].gone
+        if self.slots[fd].interest != interest or self.slots[fd].watched != watched:
+            how = EPOLL_CTL_DEL if not watched else EPOLL_CTL_MOD if self.slots[fd].watched else EPOLL_CTL_ADD
             event.events = interest
             event.data.fd = fd
-            epoll_ctl(self.epoll, EPOLL_CTL_MOD, fd, &event)
+            epoll_ctl(self.epoll, how, fd, &event)
             self.slots[fd].interest = interest
+            self.slots[fd].watched = watched
 
     cdef void _accept(self, int listener, int64_t now_ns) except *:
         cdef int fd, i
@@ -305,6 +318,7 @@ cdef class Poller:
             return
         n = recv(fd, self.inbox.data, self.inbox.size, MSG_DONTWAIT)
         if n > 0:
+            self.slots[fd].flow += n
             try:
                 wire.received(n, now_ns, wall_ns)
             except Exception as error:
@@ -316,6 +330,7 @@ cdef class Poller:
 
     cdef void _peer_left(self, Wire wire, int64_t now_ns) except *:
         """Nothing more comes; what it asked last is still answered, for others may see the effect."""
+        self.slots[wire.fd].gone = True
         self._interest(wire.fd, 0)
         if wire.owes_answer():
             self.ended.append(wire)
@@ -394,7 +409,9 @@ cdef class Poller:
     cdef void _read_through(self, int fd, int64_t now_ns, int64_t wall_ns) except *:
         """Reads once and hands on all that came of it; greetings and farewells are answered on the way."""
         cdef Layers layers = <Layers>self.slots[fd].layers
-        cdef ssize_t n = recv(fd, self.raw, RAW_BYTES, MSG_DONTWAIT)
+        cdef ssize_t asked = BITE_BYTES if self.slots[fd].dear else RAW_BYTES
+        cdef ssize_t n = recv(fd, self.raw, asked, MSG_DONTWAIT)
+        self.slots[fd].flow += max(n, 0)
         if n < 0 and (errno == EAGAIN or errno == EINTR):
             return
         if n > 0:
@@ -415,7 +432,6 @@ cdef class Poller:
         cdef size_t n
         while True:
             n = layers.next(self.inbox)
-            self.unsealed += 1
             if layers.is_open() and self.slots[fd].kind == GREETING and not self._let_in(fd, layers, now_ns):
                 return 0
             if n == 0:
@@ -535,6 +551,7 @@ cdef class Poller:
         """Everything was said: waits for the peer to close, so that nothing said is lost to a reset."""
         self._let_go(fd)
         self.slots[fd].kind = LINGERING
+        self.slots[fd].gone = False
         shutdown(fd, SHUT_WR)
         self._interest(fd, EPOLLIN)
         self.lingering.append((clock_ns(CLOCK_MONOTONIC) + LINGER_NS, fd))

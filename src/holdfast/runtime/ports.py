@@ -14,6 +14,7 @@ import itertools
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 from holdfast.address import LOOPBACK
 from holdfast.errors import Unavailable
@@ -53,6 +54,21 @@ def _is_free(port: int, host: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def open_listener(family: int, address: Any, backlog: int) -> socket.socket:
+    """A socket that listens there, and does not wait."""
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(backlog)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 _ours = _walk()

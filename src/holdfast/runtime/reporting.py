@@ -182,11 +182,13 @@ class Reporter:
     def _journal(self) -> JournalStatus | None:
         if self._keeper is None:
             return None
-        journal = self._keeper.journal
+        journal, cut = self._keeper.journal, self._keeper.journal.cut
         return JournalStatus(
             state=self._keeper.keeping.health.value,
             bytes=journal.used_bytes,
             waiting_bytes=journal.waiting_bytes,
+            cut_bytes=0 if cut is None else cut.bytes,
+            cut_why="" if cut is None else f"{cut.file}, byte {cut.offset}: {cut.why}",
         )
 
 

@@ -23,6 +23,7 @@ from holdfast.errors import Unavailable
 from holdfast.replication.member import Member
 from holdfast.runtime.listening import Listening
 from holdfast.runtime.poller import Poller
+from holdfast.runtime.ports import open_listener
 
 INBOX_BYTES = 32_768
 ACCEPT_BACKLOG = 4096
@@ -73,12 +74,7 @@ class Server:
         return addresses
 
     def _listen_on(self, family: int, address: Any, listening: Listening) -> Address:
-        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(address)
-        listener.listen(ACCEPT_BACKLOG)
+        listener = open_listener(family, address, ACCEPT_BACKLOG)
         self._listeners.append(listener)
         self.poller.listen(listener.fileno(), listening)
         host, port = listener.getsockname()[:2]

@@ -23,6 +23,7 @@ import msgspec
 from holdfast.address import Address, parse_address
 from holdfast.config import Checked, duration, load, named, text, whole
 from holdfast.errors import ConfigError, Problem
+from holdfast.files import open_file
 from holdfast.security.tokens import Jwt
 from holdfast.units import S
 
@@ -254,7 +255,7 @@ def _file_problems(security: Security) -> Iterator[Problem]:
 def unreadable(key: str, path: str) -> list[Problem]:
     """Why a file cannot be used, if it cannot."""
     try:
-        with Path(path).open("rb") as file:
+        with open_file(path) as file:
             file.read(1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
@@ -281,7 +282,7 @@ def _secret_problems(key: str, path: str) -> Iterator[Problem]:
 
 def read_secret(path: str) -> bytes:
     """What members share: the file without white space around it."""
-    with Path(path).open("rb") as file:
+    with open_file(path) as file:
         secret = file.read(SECRET_BYTES_MAX + 1).strip()
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise ValueError(

@@ -14,7 +14,6 @@ import hashlib
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -22,6 +21,7 @@ import msgspec
 from holdfast.broker.rules import Grant
 from holdfast.config import Checked, convert, duration, named, text, whole
 from holdfast.errors import ConfigError, Problem
+from holdfast.files import open_file
 from holdfast.security.rules import PATTERN, problem_of_pattern
 from holdfast.security.users import problem_of_name
 from holdfast.units import S
@@ -176,7 +176,8 @@ def load_tokens(config: Jwt) -> Tokens:
         raise ConfigError("jwt", [problem]) from None
     problems, keys = [], {}
     for path in config.keys:
-        key = Path(path).read_bytes()[:KEY_BYTES_MAX].strip()
+        with open_file(path) as file:
+            key = file.read(KEY_BYTES_MAX).strip()
         why = ""
         if config.by_secret and len(key) < SECRET_BYTES_MIN:
             why = f"has {len(key)} bytes; a secret that signs has {SECRET_BYTES_MIN} at least"

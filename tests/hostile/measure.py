@@ -1,0 +1,347 @@
+"""One attack, from the start of a broker to what the good pair says of it.
+
+Quiet and attack take turns. Two things tell how busy the machine is with other work, for which an attack is
+not to blame: the kernel says for how long the broker could have run and did not, and a second broker, which
+nobody attacks, has a good pair of its own, which may be late at the same moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from conformance.wire import P, Type, ack, connect, publish, subscribe
+from hostile.attacks import Attack
+from hostile.field import Place, Where, standing, write_files
+from hostile.wires import PASSWORD, Stream
+
+TESTS = Path(__file__).parents[1]
+LATE_NS = 50_000_000
+NEAR_NS = 100_000_000  # around a late message of ours, in which the other pair shows how busy the machine is
+BUSY_NS = 25_000_000
+SETTLE_S = 0.7  # after an attack stopped: what it left behind is its doing
+WAIT_S = 30.0
+SAMPLE_S = 0.005
+PREFERRED = -10
+KEPT = 110
+KEPT_BYTES = 1000
+FOREVER = [(P.SESSION_EXPIRY, 0xFFFFFFFF)]
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Phase(Struct, frozen=True):
+    attacked: bool
+    began_ns: int
+    ended_ns: int
+    cpu: float  # of a core, by the broker
+
+
+class Seen(Struct, frozen=True):
+    """What a good pair saw in some phases."""
+
+    sent: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    late: int
+    lost: int
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    attack: str
+    quiet: Seen
+    attacked: Seen
+    excused: int  # late under attack, while the pair that nobody attacks was late too
+    gone: list[str]  # why a good client had to connect again
+    refused: list[str]  # what others were told
+    visits: int
+    visit_max_ms: float
+    probes: int
+    health: list[str]  # probes that failed
+    failovers: int
+    kept: int  # of KEPT messages that waited for a session of L = 0
+    before_mib: float
+    peak_mib: float
+    after_mib: float
+    cpu: float
+    cpu_quiet: float
+    turn_ms: float  # the longest slice, as the histogram tells
+    steps: int
+    turned_away: int
+
+
+class Times(Struct, frozen=True):
+    quiet_s: float = 1.2
+    attack_s: float = 2.8
+    rounds: int = 2
+    silence: str = 'heartbeat = "10ms"\nsilence = "100ms"\n'
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A part in a process of its own, which says when it is ready."""
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
+    with subprocess.Popen(
+        [sys.executable, "-m", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as part:
+        try:
+            assert line_of(part) == "ready", f"{arguments} did not start"
+            yield part
+        finally:
+            part.kill()
+
+
+def line_of(part: subprocess.Popen[str]) -> str:
+    assert part.stdout is not None
+    return part.stdout.readline().strip()
+
+
+def tell(part: subprocess.Popen[str], word: str) -> None:
+    assert part.stdin is not None
+    part.stdin.write(f"{word}\n")
+    part.stdin.flush()
+
+
+def report_of(part: subprocess.Popen[str]) -> Any:
+    tell(part, "end")
+    return json.loads(line_of(part))
+
+
+def memory_mib(pid: int, key: str) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split(f"{key}:")[1].split()[0]) / 1024
+
+
+def forget_peak(pid: int) -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class Waits(threading.Thread):
+    """For how long a process could have run and did not, by time."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._path = Path(f"/proc/{pid}/task/{pid}/schedstat")
+        self._seen: list[tuple[int, int]] = []
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        with suppress(OSError, ProcessLookupError):  # it may end before us
+            while not self._over.wait(SAMPLE_S):
+                self._seen.append((time.monotonic_ns(), int(self._path.read_text().split()[1])))
+
+    def end(self) -> None:
+        self._over.set()
+        self.join()
+
+    def between(self, begin_ns: int, end_ns: int) -> int:
+        """As far as the samples tell, and never less."""
+        times = [at for at, _ in self._seen]
+        first = max(bisect_right(times, begin_ns) - 1, 0)
+        last = min(bisect_left(times, end_ns), len(times) - 1)
+        return self._seen[last][1] - self._seen[first][1] if self._seen else 0
+
+
+def prefer(pids: Iterable[int]) -> None:
+    """What is measured runs before other work of this machine, where that may be said."""
+    with suppress(PermissionError):
+        for pid in pids:
+            os.setpriority(os.PRIO_PROCESS, pid, PREFERRED)
+
+
+def phase(place: Place, attacked: bool, work: Callable[[], None]) -> Phase:
+    began_ns, spent_s = time.monotonic_ns(), cpu_s(place.pid)
+    work()
+    ended_ns = time.monotonic_ns()
+    return Phase(attacked, began_ns, ended_ns, (cpu_s(place.pid) - spent_s) / ((ended_ns - began_ns) / 1e9))
+
+
+def leave_kept(port: int) -> None:
+    """A session that is offline, with acknowledged messages of a contract that allows no loss."""
+    owner, writer = Stream(port, WAIT_S), Stream(port, WAIT_S)
+    for name, stream in (("kept-owner", owner), ("kept-writer", writer)):
+        stream.send(connect(name, clean=False, props=FOREVER, username="good", password=PASSWORD))
+        stream.expect(Type.CONNACK)
+    owner.send(subscribe(1, ("kept/x", 1)))
+    owner.expect(Type.SUBACK)
+    owner.close()
+    for number in range(1, KEPT + 1):
+        writer.send(publish("kept/x", number.to_bytes(2, "big") + bytes(KEPT_BYTES), qos=1, pid=number))
+        writer.expect(Type.PUBACK)
+    writer.close()
+
+
+def find_kept(ports: list[int]) -> int:
+    """How many of them come back."""
+    for port in ports:
+        try:
+            return len(_fetch(port))
+        except OSError:
+            continue
+    return 0
+
+
+def _fetch(port: int) -> set[int]:
+    owner = Stream(port, 5.0)
+    found: set[int] = set()
+    try:
+        owner.send(connect("kept-owner", clean=False, props=FOREVER, username="good", password=PASSWORD))
+        _, body = owner.expect(Type.CONNACK)
+        if body[1]:
+            raise ConnectionError(f"CONNACK {body[1]:#04x}")
+        while body[0] and len(found) < KEPT:  # the session is there
+            _, message = owner.expect(Type.PUBLISH)
+            size = int.from_bytes(message[:2], "big")
+            found.add(int.from_bytes(message[-KEPT_BYTES - 2 : -KEPT_BYTES], "big"))
+            owner.send(ack(Type.PUBACK, int.from_bytes(message[2 + size : 4 + size], "big")))
+    except TimeoutError:
+        pass
+    finally:
+        owner.close()
+    return found
+
+
+Message = tuple[int, int | None]
+
+
+def seen(messages: list[Message], phases: list[Phase]) -> Seen:
+    within = [
+        message for message in messages if any(each.began_ns <= message[0] < each.ended_ns for each in phases)
+    ]
+    took = sorted(came - sent for sent, came in within if came is not None) or [0]
+
+    def quantile(share: float) -> float:
+        return took[min(len(took) - 1, int(share * len(took)))] / 1e6
+
+    return Seen(
+        sent=len(within),
+        p50_ms=quantile(0.5),
+        p99_ms=quantile(0.99),
+        max_ms=took[-1] / 1e6,
+        late=sum(each > LATE_NS for each in took),
+        lost=sum(came is None for _, came in within),
+    )
+
+
+def excused(messages: list[Message], control: list[Message], waits: Waits, phases: list[Phase]) -> int:
+    """How many were late because the broker did not get to run, or while the other pair waited, too."""
+    busy = [
+        (sent - NEAR_NS, sent + NEAR_NS if came is None else came + NEAR_NS)
+        for sent, came in control
+        if came is None or came - sent > BUSY_NS
+    ]
+    return sum(
+        came - sent - waits.between(sent, came) <= LATE_NS
+        or any(begin <= came and sent <= end for begin, end in busy)
+        for sent, came in messages
+        if came is not None and came - sent > LATE_NS
+        if any(each.began_ns <= sent < each.ended_ns for each in phases)
+    )
+
+
+def longest_ms(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """The upper end of the last bucket that grew."""
+    from holdfast.status import BOUNDS_NS
+
+    old, new = before["slices"]["counts"], after["slices"]["counts"]
+    grown = [index for index, (was, is_) in enumerate(zip(old, new, strict=True)) if is_ > was]
+    return BOUNDS_NS[min(grown[-1], len(BOUNDS_NS) - 1)] / 1e6 if grown else 0.0
+
+
+def measure(attack: Attack, directory: Path, control_port: int, times: Times) -> Result:
+    with ExitStack() as stack:
+        place = stack.enter_context(standing(attack.where, directory, times.silence))
+        waits = Waits(place.pid)
+        waits.start()
+        stack.callback(waits.end)
+        leave_kept(place.mqtt[0])
+        ports = ",".join(map(str, place.mqtt))
+        attacker = stack.enter_context(
+            process("hostile.attacker", attack.name, msgspec.json.encode(place).decode())
+        )
+        pair = stack.enter_context(process("hostile.good", ports))
+        control = stack.enter_context(process("hostile.good", str(control_port)))
+        others = stack.enter_context(process("hostile.others", ports, str(place.http[0])))
+
+        prefer([*place.pids, pair.pid, control.pid, others.pid])
+
+        def attack_once() -> None:
+            tell(attacker, "go")
+            time.sleep(times.attack_s)
+            tell(attacker, "stop")
+            told.append(json.loads(line_of(attacker)))
+            time.sleep(SETTLE_S)
+
+        told: list[dict[str, int]] = []
+        phases = [phase(place, False, lambda: time.sleep(times.quiet_s))]
+        before, failovers = place.status(), place.failovers()
+        before_mib = memory_mib(place.pid, "VmRSS")
+        forget_peak(place.pid)
+        for _ in range(times.rounds):
+            phases.append(phase(place, True, attack_once))
+            phases.append(phase(place, False, lambda: time.sleep(times.quiet_s)))
+        after, failovers = place.status(), place.failovers() - failovers
+        peak_mib, after_mib = memory_mib(place.pid, "VmHWM"), memory_mib(place.pid, "VmRSS")
+        came, other, watched = report_of(pair), report_of(control), report_of(others)
+        kept = find_kept(place.mqtt)
+    calm, under = [each for each in phases if not each.attacked], [each for each in phases if each.attacked]
+    messages = [tuple(each) for each in came["messages"]]
+    return Result(
+        attack=attack.name,
+        quiet=seen(messages, calm),
+        attacked=seen(messages, under),
+        excused=excused(messages, [tuple(each) for each in other["messages"]], waits, under),
+        gone=came["gone"],
+        refused=[why for _, _, why in watched["others"] if why],
+        visits=len(watched["others"]),
+        visit_max_ms=max((took for _, took, _ in watched["others"]), default=0.0),
+        probes=len(watched["health"]),
+        health=[why for _, _, why in watched["health"] if why],
+        failovers=failovers,
+        kept=kept,
+        before_mib=before_mib,
+        peak_mib=peak_mib,
+        after_mib=after_mib,
+        cpu=sum(each.cpu for each in under) / len(under),
+        cpu_quiet=sum(each.cpu for each in calm) / len(calm),
+        turn_ms=longest_ms(before, after),
+        steps=told[-1]["steps"],
+        turned_away=told[-1]["refused"],
+    )
+
+
+def measure_all(attacks: list[Attack], directory: Path, times: Times) -> Iterator[Result]:
+    """One after the other, beside a broker that nobody attacks."""
+    base = directory / "control"
+    base.mkdir()
+    write_files(base)
+    with standing(Where.OPEN, base) as control:
+        prefer(control.pids)
+        for number, each in enumerate(attacks):
+            own = directory / str(number)
+            own.mkdir()
+            for name in ("contracts.toml", "users", "rules.toml"):
+                (own / name).write_bytes((base / name).read_bytes())
+            (own / "users").chmod(0o600)
+            yield measure(each, own, control.mqtt[0], times)
