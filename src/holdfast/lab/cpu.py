@@ -2,7 +2,7 @@
 
 Laws:
 - what is set is set for every thread of a process, and threads that it starts later inherit it
-- seconds are the kernel's own count (/proc), user and system together, thread by thread
+- seconds are the kernel's own count (/proc), user and system together, thread by thread, to the nanosecond
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from holdfast.lab.store import CpuSample
 from holdfast.runtime.ahead import go_ahead
 
 REALTIME_PRIORITY = 10
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-# Behind the name in brackets: utime and stime are the 14th and 15th fields, the state is the third.
-UTIME, STIME = 11, 12
 
 
 def place(pid: int, cores: Sequence[int], priority: Priority) -> str:
@@ -59,13 +56,15 @@ def used(pid: int) -> Used:
     """By thread name; threads of one name are added up."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for thread in _threads(pid):
+        about = Path(f"/proc/{pid}/task/{thread}")
         try:
-            text = Path(f"/proc/{pid}/task/{thread}/stat").read_text()
+            name, ran_ns = (
+                (about / "comm").read_text().rstrip("\n"),
+                (about / "schedstat").read_text().split()[0],
+            )
         except OSError:
             continue  # It ended while we looked.
-        begin, end = text.index("(") + 1, text.rindex(")")
-        fields = text[end + 2 :].split()
-        seconds[text[begin:end]] += (int(fields[UTIME]) + int(fields[STIME])) * TICK_S
+        seconds[name] += int(ran_ns) / 1e9
     return Used(time.monotonic_ns(), dict(seconds))
 
 
