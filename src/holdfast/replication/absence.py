@@ -24,6 +24,7 @@ class Absence:
         self._since_ns: int | None = None
 
     def begin(self, primary: Peer, now_ns: int) -> None:
+        self.member.peers.sought = ""  # whoever was sought before: this one is what matters now
         self.last_sign_ns = primary.heard_ns
         self.member.history.lost_primary(primary.state)
         self._since_ns = now_ns

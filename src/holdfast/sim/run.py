@@ -248,7 +248,9 @@ class Stage:
         self._see_state()
 
     def _somebody_waits(self) -> bool:
-        return any(each.waits for each in (*self.clients, *self.looking))
+        """Clients for what they were promised, or a member that started late for its place in the group."""
+        views = {each.member.view.number for each in self.living()}
+        return len(views) > 1 or any(each.waits for each in (*self.clients, *self.looking))
 
     def _see_state(self) -> None:
         """What the primary knows of its clients, and what its heirs would know if they took over now."""
