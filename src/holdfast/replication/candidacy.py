@@ -6,11 +6,13 @@ Laws:
   or with more state
 - a member that starts waits `join_wait` for the others, unless all of them are there; then it leaves those
   who are worth as much and come before it twice `silence` each
-- with an arbiter nobody serves in a view that it was not given
+- with an arbiter nobody serves in a view that it was not given, and nobody vouches for a member that it has
+  not heard since it became a candidate
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.replication.peers import PeerState, Sighting
@@ -29,11 +31,7 @@ class Candidacy:
         """Nobody who lives is better suited to serve: more state, or earlier in the order."""
         member = self.member
         since_ns = member.joining_since_ns
-        others: list[PeerState | Sighting] = [
-            peer.state
-            for peer in member.peers.greeted()
-            if max(peer.state.heard_us_ns, peer.opened_ns) >= since_ns  # older words may have been held up
-        ]
+        others: list[PeerState | Sighting] = [*self._heard_since(since_ns)]
         others += member.peers.sighted_since(now_ns - member.group.join_wait_ns)
         if any(other.role in (Role.PRIMARY, Role.CLAIMING) for other in others):
             return False
@@ -43,6 +41,14 @@ class Candidacy:
         mine = member.worth
         before = sum(other.worth == mine and other.index < member.index for other in others)
         return all(other.worth <= mine for other in others) and now_ns >= self._turn_ns(before)
+
+    def _heard_since(self, since_ns: int) -> list[PeerState]:
+        """Members that answered what we said since then: what others said may have been held up on its way."""
+        return [
+            peer.state
+            for peer in self.member.peers.greeted()
+            if max(peer.state.heard_us_ns, peer.opened_ns) >= since_ns
+        ]
 
     def _turn_ns(self, before: int) -> int:
         """When it is our turn, if so many come before us. They begin at the latest when we could."""
@@ -67,9 +73,15 @@ class Candidacy:
         if not member.group.zookeeper:
             self.answered(number, True, None, "", now_ns)
             return
-        # None of those who are here is better suited: they need not be waited for.
-        present = tuple(peer.state.name for peer in member.peers.greeted())
+        present = tuple(self._present(now_ns))
         member.claims.append(Claim(number, member.entitled, (), present, member.entitled_by))
+
+    def _present(self, now_ns: int) -> Iterator[str]:
+        """Those who are here and not better suited than we are: they need not be waited for."""
+        mine, lately_ns = self.member.worth, now_ns - 2 * self.member.group.silence_ns
+        for other in self._heard_since(max(self.member.joining_since_ns, lately_ns)):
+            if other.role not in (Role.PRIMARY, Role.CLAIMING) and other.worth <= mine:
+                yield other.name
 
     def answered(
         self, number: int, won: bool | None, standing: Standing | None, why: str, now_ns: int
