@@ -116,7 +116,7 @@ class Keeper(ClientProcess):
             elif message.retain:
                 self.ledger.seen.retained[message.topic] = message.payload
         if self._looks is not None and self.client.admitted > self._looks:
-            self._looks = None
+            self._looks = self.client.admitted
             self._look()
         return more
 
@@ -137,11 +137,14 @@ class Keeper(ClientProcess):
         self.wake()
 
     def _look(self) -> None:
-        tried = [wanted for name, wanted in self.ledger.granted if name == self.name]
-        self.ledger.seen = Seen(tried, set(), {})
+        """Each time that it is let in: what it wrote before may have gone with its connection."""
+        if self.ledger.seen is None:
+            tried = [wanted for name, wanted in self.ledger.granted if name == self.name]
+            self.ledger.seen = Seen(tried, set(), {})
         self.client.subscribe_to([f"{RETAINED}/#"])
-        for topic in tried:
-            self.client.publish_once(Publish(topic, THROUGH))
+        for topic in self.ledger.seen.tried:
+            if topic not in self.ledger.seen.through:
+                self.client.publish_once(Publish(topic, THROUGH))
 
 
 class Visitors(ClientProcess):
