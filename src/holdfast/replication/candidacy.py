@@ -43,7 +43,7 @@ class Candidacy:
         return all(other.worth <= mine for other in others) and now_ns >= self._turn_ns(before)
 
     def _heard_since(self, since_ns: int) -> list[PeerState]:
-        """Members that answered what we said since then: what others said may have been held up on its way."""
+        """Members that answered what we said since then: words of others may have been held up."""
         return [
             peer.state
             for peer in self.member.peers.greeted()

@@ -7,6 +7,8 @@ Laws:
 - with an arbiter, a view is opened when the arbiter gave it, also one that only has another heir; a claim
   that is lost ends this broker's service; one that is not answered decides nothing, and is made again. Where
   the group file says `unarbitrated = "go-on"`, a primary that gets no answer goes on as if it still served
+- without an arbiter, a view with another heir is opened when the heirs of before know its number: if one of
+  them takes over instead, it does so in a higher view
 - without an arbiter, a primary whose last heir fell silent may be cut off from everybody: it goes on when a
   `silence` has passed since it heard anybody, for until then the heir can say that it serves, or after a
   second in which it heard nobody
@@ -45,6 +47,7 @@ class Contest:
         self._opened = opened
         self._claimed: Claim | None = None  # and not answered
         self._proposed: tuple[str, ...] | None = None  # heirs of the view that is to be opened
+        self._number = 0  # of that view, without an arbiter
         self._known: tuple[str, ...] = ()  # heirs of the view that the arbiter gave last
 
     @property
@@ -63,11 +66,39 @@ class Contest:
 
     def propose(self, heirs: tuple[str, ...], now_ns: int) -> None:
         """A new view is to have these heirs."""
+        self._proposed = heirs
         if self.member.group.zookeeper:
-            self._proposed = heirs
             self._claim()
         else:
-            self._open(next_number(self.member.view_max, self.member.index), heirs, now_ns)
+            self._number = next_number(self.member.view_max, self.member.index)
+            if self.member.view.heirs:
+                self.member.beat(now_ns)
+            self.settle(now_ns)
+
+    def outbid(self, now_ns: int) -> None:
+        """A view of the same heirs above all others, at once: somebody else serves whom they may follow."""
+        if self.member.group.zookeeper:
+            self.propose(self.member.view.heirs, now_ns)
+        else:
+            self._proposed = None
+            self._open(next_number(self.member.view_max, self.member.index), self.member.view.heirs, now_ns)
+
+    @property
+    def coming(self) -> int:
+        """The number of the view that is to be opened when the heirs of before know it; 0: of none."""
+        return self._number if self.proposing and not self.member.group.zookeeper else 0
+
+    def settle(self, now_ns: int) -> None:
+        """Without an arbiter the view is opened when every heir of before knows of it."""
+        if self._proposed is None or self.member.group.zookeeper:
+            return
+        if self._number <= self.member.view_max:
+            self.propose(self._proposed, now_ns)  # others have told of a higher one meanwhile
+            return
+        links = (self.member.peers.link_to(name) for name in self.member.view.heirs)
+        if all(link is None or link.state.view >= self._number for link in links):
+            heirs, self._proposed = self._proposed, None
+            self._open(self._number, heirs, now_ns)
 
     def withdraw(self, name: str) -> None:
         """Who was to be an heir is gone before it was one."""

@@ -255,12 +255,7 @@ class Member:
         return self._due_ns if next_ns is None else min(next_ns, self._due_ns)
 
     def _next_work_ns(self) -> int:
-        times = [
-            self.peers.next_ns,
-            self.recorder.next_ns,
-            self.serving.contest.next_ns,
-            self.absence.next_ns,
-        ]
+        times = [self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns, self.absence.next_ns]
         if self.role is Role.JOINING:
             times.append(self.candidacy.next_ns)
         if self.doubt is not None:
@@ -295,6 +290,9 @@ class Member:
                 peer.state.heard_us_ns = word.echo_ns
                 self._measure(peer)
                 self.told(peer, word.role, word.view, now_ns)
+                if self.follows(peer) and word.coming > self.view_max:
+                    self.view_max = word.coming
+                    self.beat(now_ns)
             case ViewIs():
                 self.following.view_is(peer, word, now_ns)
             case Ask():
@@ -384,6 +382,8 @@ class Member:
             elif not self.peers.unsettled(peer, now_ns):  # or else its next beat says the same
                 self.view_max = view
                 self.happen(Happening.PRIMARY_FOUND, now_ns, peer)
+        elif view == self.serving.contest.coming:  # it knows of the view that is to be opened
+            self._due_ns = now_ns
         elif not self.serving.outgrow(state, now_ns):
             self.heard_of(view, now_ns)
 
@@ -423,7 +423,7 @@ class Member:
             case Action.REJOIN:
                 self._rejoin(now_ns)
         if before is not role:
-            self.peers.beat(self._beat, now_ns)
+            self.beat(now_ns)
 
     def share(self, tag: bytes) -> None:
         """A password was right: the others may know."""
@@ -531,6 +531,10 @@ class Member:
         if self.broker.core.backup_lags and not self.serving.contest.holding:
             self.serving.drop_backup("it does not take its copies as fast as they come")
 
+    def beat(self, now_ns: int) -> None:
+        """Tells everybody at once what we are."""
+        self.peers.beat(self._beat, now_ns)
+
     def _beat(self, peer: Peer, now_ns: int) -> Beat:
         state: PeerState = peer.state
         return Beat(
@@ -541,6 +545,7 @@ class Member:
             sent_ns=now_ns,
             echo_ns=state.echo_ns,
             held_ns=now_ns - state.echo_heard_ns,
+            coming=self.serving.contest.coming,
         )
 
     def _silent(self, peer: Peer, now_ns: int) -> None:

@@ -15,7 +15,7 @@ from holdfast.mqtt.codec import PACKET_BYTES_MAX
 from holdfast.replication.increments import Increment
 from holdfast.replication.roles import Role
 
-PROTOCOL = 2
+PROTOCOL = 3
 FIELD_BYTES_MAX = 65_535  # of a name or text of MQTT
 # A word ends at WORD_BYTES (transfers.py), or with one increment more. The largest has what a packet brought
 # (a will, a retained message) and two names that came in others. A text of 256 bytes takes a byte more here
@@ -74,6 +74,7 @@ class Beat(msgspec.Struct, tag="beat", frozen=True):
     sent_ns: int
     echo_ns: int
     held_ns: int
+    coming: int = 0  # the view that a primary opens once its heirs know this number
 
 
 class ViewIs(msgspec.Struct, tag="view", frozen=True):

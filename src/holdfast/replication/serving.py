@@ -134,6 +134,7 @@ class Serving:
             self._copy_some(now_ns)
         if self._copied_ns is not None:
             self._add_when_it_has_them(now_ns)
+        self.contest.settle(now_ns)
         calm = now_ns >= self._calm_ns
         if calm and self._calm_ns:
             self._calm_ns = 0
@@ -257,7 +258,7 @@ class Serving:
     def open_above(self, number: int, now_ns: int) -> None:
         """A higher view than that one, with everything that we have."""
         self.member.view_max = max(self.member.view_max, number)
-        self.contest.propose(self.member.view.heirs, now_ns)
+        self.contest.outbid(now_ns)
 
     def _take_in_others(self, now_ns: int) -> None:
         for peer in self.member.peers.greeted():  # who was up to date while another was taken in

@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from holdfast.sim.evidence import BETWEEN_BROKERS, OF_CLIENTS, Evidence, Violation
+from holdfast.sim.evidence import BETWEEN_BROKERS, CRASHES, OF_CLIENTS, Evidence, Violation
 from holdfast.sim.ledger import ON_THE_WIRE, PAYLOAD, Identity, Ledger
 from holdfast.sim.options import Options
 from holdfast.sim.state_laws import STATE_LAWS
@@ -172,7 +172,7 @@ def failover(evidence: Evidence) -> Iterator[Violation]:
         return
     faults = evidence.faults
     for place, (at_ns, what) in enumerate(faults):
-        if what not in ("kill primary", "crash primary"):
+        if what not in CRASHES:
             continue
         next_ns = faults[place + 1][0] if place + 1 < len(faults) else 1 << 62
         for publisher in range(evidence.options.publishers):
@@ -192,11 +192,12 @@ def failover(evidence: Evidence) -> Iterator[Violation]:
 def pruning(evidence: Evidence) -> Iterator[Violation]:
     """Sent by a new primary though dispatched well before, and not among what its publisher sends again."""
     options, ledger = evidence.options, evidence.ledger
-    crashes = [at_ns for at_ns, what in evidence.faults if what in ("kill primary", "crash primary")]
+    crashes = [at_ns for at_ns, what in evidence.faults if what in CRASHES]
     if not crashes or any(what in BETWEEN_BROKERS | OF_CLIENTS for _, what in evidence.faults):
         return  # an acknowledgement that never came back is not a dispatch
     if evidence.frozen() or any(plan.away for plan in options.subscribers):
         return  # nor is what waits for a session
+    moved = [at_ns for at_ns, what in evidence.faults if what in (*CRASHES, "pause primary")]
     told_ns = evidence.told_ns() + options.heartbeat_ns + 40 * MS
     for subscriber, wired in enumerate(ledger.wired):
         arrived: dict[bytes, tuple[int, str]] = {}
@@ -209,8 +210,8 @@ def pruning(evidence: Evidence) -> Iterator[Violation]:
             crash_ns = max((ns for ns in crashes if ns <= at_ns), default=None)
             if crash_ns is None or before == member or before_ns + told_ns > crash_ns:
                 continue
-            if any(crash_ns - SETTLED_NS < ns < crash_ns for ns in crashes):
-                continue  # ordinary clients may still be on their way from the one before
+            if any(crash_ns - SETTLED_NS < ns < crash_ns for ns in moved):
+                continue  # clients may still be on their way from the one before, or with it
             _, publisher, topic, number, _ = PAYLOAD.unpack(payload)
             if evidence.is_plain(subscriber, publisher):
                 continue

@@ -10,6 +10,7 @@ from holdfast.sim.ledger import PAYLOAD, Identity, Ledger, Stream
 from holdfast.sim.options import Options
 
 BETWEEN_BROKERS = {"cut pair", "cut one way pair", "seclude primary", "split primary"}
+CRASHES = ("kill primary", "crash primary")
 OF_CLIENTS = {"reset subscriber", "reset publisher", "cut subscriber", "split primary"}
 
 

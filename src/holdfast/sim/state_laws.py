@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
-from holdfast.sim.evidence import Evidence, Violation
+from holdfast.sim.evidence import CRASHES, Evidence, Violation
 from holdfast.sim.ledger import Identity, State
 from holdfast.units import MS, format_duration
 
@@ -164,9 +164,9 @@ def _again(evidence: Evidence) -> Iterator[tuple[int, tuple[int, int], int]]:
 
 def repeats(evidence: Evidence) -> Iterator[Violation]:
     """After each crash of a primary at most what was delivered within the lag of the marks comes again. What
-    its publisher sends again, as far as its ring reaches, is not counted, nor what a subscriber that stood
-    still read after the crash: it had not acknowledged it."""
-    crashes = [at_ns for at_ns, what in evidence.faults if what in ("kill primary", "crash primary")]
+    its publisher sends again, as far as its ring reaches, is not counted, nor what was on its way to the
+    subscriber at this crash or an earlier one: nobody who lived heard that it came."""
+    crashes = [at_ns for at_ns, what in evidence.faults if what in CRASHES]
     if not JUDGE_REPEATS or evidence.torn() or not crashes:
         return
     for subscriber, plan in enumerate(evidence.options.subscribers):
@@ -177,7 +177,7 @@ def repeats(evidence: Evidence) -> Iterator[Violation]:
         for crash_ns, next_ns in zip(crashes, [*crashes[1:], 1 << 62], strict=True):
             recent = bisect_right(times, crash_ns) - bisect_left(times, crash_ns - lag_ns)
             repeated = sum(
-                _repeated(evidence, subscriber, stream, crash_ns, next_ns)
+                _repeated(evidence, subscriber, stream, crashes, crash_ns, next_ns)
                 for stream in evidence.given[subscriber]
             )
             if repeated > max(MARKS_LAG_MESSAGES, recent):
@@ -190,15 +190,22 @@ def repeats(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _repeated(
-    evidence: Evidence, subscriber: int, stream: tuple[int, int], crash_ns: int, next_ns: int
+    evidence: Evidence,
+    subscriber: int,
+    stream: tuple[int, int],
+    crashes: list[int],
+    crash_ns: int,
+    next_ns: int,
 ) -> int:
+    created = evidence.ledger.created[stream]
     ring = max(1, evidence.options.topics[stream[1]].contract.retention)
-    kept_from = bisect_right(evidence.ledger.created[stream], crash_ns) - ring
+    kept_from = bisect_right(created, crash_ns) - ring
     first_ns: dict[int, int] = {}
     count = 0
     for number, at_ns in evidence.given[subscriber][stream]:
-        had = first_ns.setdefault(number, at_ns) <= crash_ns
-        count += had and crash_ns < at_ns <= next_ns and number < kept_from
+        got_ns = first_ns.setdefault(number, at_ns)
+        under_way = any(created[number] <= ns < got_ns for ns in crashes)
+        count += got_ns <= crash_ns < at_ns <= next_ns and not under_way and number < kept_from
     return count
 
 
