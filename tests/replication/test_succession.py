@@ -454,3 +454,24 @@ def test_a_member_that_is_cut_off_while_it_joins_gives_way_when_it_is_back(resta
     group.pass_time(1_000 * MS, 10 * MS)
     assert serving(group) == ["a"]
     assert len(group.client("away").messages()) == 1
+
+
+def test_a_view_with_another_heir_waits_until_the_heirs_of_before_know_it() -> None:
+    """Cut off just then, the first heir would take over in a lower view than the primary's."""
+    group = Group(3)
+    first, later = group.primary.view.heirs
+    group.crash(later)
+    group.pass_time(200 * MS)
+    group.start(later)
+    while not group.members["a"].serving.followers() > 1:
+        group.turn()
+        group.now_ns += MS
+    group.cut.add(frozenset(("a", first)))
+    for _ in range(25):
+        group.turn()
+        group.now_ns += MS
+        assert not {first, later} <= set(group.members["a"].view.heirs)
+    group.heal()
+    group.pass_time(1_000 * MS, 5 * MS)
+    assert len(serving(group)) == 1
+    assert len(group.primary.view.heirs) == 2

@@ -27,7 +27,17 @@ def digest(seed: int) -> int:
 
 
 # Two failures within one period.
-SEEDS_OF_NOTE = (6557,)
+SEEDS_OF_NOTE = (
+    6557,  # two failures with nothing delivered between them
+    910004572,  # a member that starts when everything is over
+    910009730,  # a primary that was secluded vouches for members whose words were held up
+    910010716,  # the same, at its second claim
+    910011004,  # a subscriber reads what a dead primary had sent it, and another crash follows
+    910018825,  # a primary falls while its heir still looks for the one before
+    910027451,  # a primary is cut off as it adds an heir
+    910062316,  # a client gives up its connection while its SUBSCRIBE waits for a depth
+    910072875,  # clients stay with a primary that stands still, and its heir falls
+)
 
 
 @pytest.mark.parametrize("seed", [*range(1, 13), *SEEDS_OF_NOTE])

@@ -255,7 +255,8 @@ class Member:
         return self._due_ns if next_ns is None else min(next_ns, self._due_ns)
 
     def _next_work_ns(self) -> int:
-        times = [self.peers.next_ns, self.recorder.next_ns, self.serving.contest.next_ns, self.absence.next_ns]
+        times = [self.peers.next_ns, self.recorder.next_ns, self.absence.next_ns]
+        times.append(self.serving.contest.next_ns)
         if self.role is Role.JOINING:
             times.append(self.candidacy.next_ns)
         if self.doubt is not None:

@@ -69,7 +69,7 @@ def _never_marks(init: Any) -> object:
 
 @mutant(
     "depth-counts-anybody",
-    421,
+    802,
     "the fastest members count for a depth",
     Serving,
     "replicas",
