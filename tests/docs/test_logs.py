@@ -136,3 +136,58 @@ def test_a_line_is_one_line_and_has_an_end() -> None:
 
 def test_repetitions_are_counted_not_written() -> None:
     assert len(written(*[("tested", {"reason": "0x81"})] * 100, ("tested", {"reason": "0x82"}))) == 2
+
+
+TOO_SLOW: dict[str, object] = {"queued": 7, "why": "it is too slow"}
+
+
+def told_of_ended(clients: list[str], monkeypatch: pytest.MonkeyPatch, wait: bool = True) -> list[str]:
+    """The lines about sessions that ended in one second."""
+    monkeypatch.setattr(log, "REPEAT_S", 0.05 if wait else 60.0)
+    log._last.clear()
+    lines = io.StringIO()
+
+    async def end() -> None:
+        for client in clients:
+            log.log_event("overloaded", {"client": client, **TOO_SLOW})
+        deadline = time.monotonic() + 5
+        while (
+            wait and len(clients) > 1 and "clients=" not in lines.getvalue() and time.monotonic() < deadline
+        ):
+            await asyncio.sleep(0.01)
+
+    with redirect_stderr(lines):
+        asyncio.run(end())
+        log.write_rest()
+    return [line.split(" ", 1)[1] for line in lines.getvalue().splitlines()]
+
+
+def test_every_session_that_ended_in_the_same_second_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = told_of_ended(["a", "b", "c d", "e"], monkeypatch)
+    assert first == 'event=overloaded client=a queued=7 why="it is too slow"'
+    assert second == 'event=overloaded clients="b, \\"c d\\", e" why="it is too slow"'
+    assert len(told_of_ended(["a"], monkeypatch)) == 1
+
+
+def test_who_ended_just_before_the_process_did_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "clients=b " in told_of_ended(["a", "b"], monkeypatch, wait=False)[1]
+
+
+@pytest.mark.parametrize("size", [1, 8, 60, log.NAME_CHARS_MAX, 65_535])
+def test_names_of_ended_sessions_fit_and_the_rest_is_counted(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each = min(size, log.NAME_CHARS_MAX) + len(", ")
+    fit = log.FIELD_CHARS_MAX // each
+    for many in (fit, fit + 1, 3000):
+        line = told_of_ended(["x" * size] * (1 + many), monkeypatch)[1]
+        named = line.count("x" * min(size, log.NAME_CHARS_MAX))
+        assert named == min(fit, many)
+        assert ("more_like_it" in line) == (many > fit)
+        assert many == fit or line.endswith(f"more_like_it={many - fit}")
+        assert "…" not in line
+
+
+def test_ended_sessions_fill_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for the first, and one for all others of that second, however they call themselves."""
+    assert len(told_of_ended([f"c{number}" for number in range(5000)], monkeypatch)) == 2

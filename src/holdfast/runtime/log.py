@@ -7,6 +7,8 @@ Laws:
   written, when the second is over
 - events that only differ in a client's doing are one kind: no client can flood the log. Of AUDITED those
   of each user are a kind: nobody's login is left out because of others'
+- whose session ended is always told: those that a second's first line left out are named together when the
+  second is over, as many as fit into a field, and the rest is a count
 - what is told is what somebody should know, not what happens all the time: without trouble there are a few
   lines at the start and one at the end
 - no field is longer than FIELD_CHARS_MAX
@@ -18,12 +20,15 @@ import asyncio
 import json
 import sys
 import time
+from itertools import accumulate
 from typing import Literal, get_args
 
 REPEAT_S = 1.0
 KINDS_MAX = 1000
 KINDS = ("reason", "is", "channel")  # events that differ in these are different
 AUDITED = {"login": ("user",), "rights changed": ("user",)}  # kinds of their own
+ENDED = {"overloaded": ("why",)}  # of each kind, every client is named
+NAME_CHARS_MAX = 100
 FIELD_CHARS_MAX = 2000
 STATE_LINES_MAX = 30
 # What a broker or a recorder is, by itself and in its group: docs/logs.md has them in tables of their own.
@@ -44,6 +49,7 @@ _last: dict[tuple[str, str], tuple[float, int]] = {}
 _state: tuple[str, dict[str, object]] | None = None  # the last event about a state
 _burst = (0.0, 0)  # a second began then, and had so many lines about states
 _held: dict[str, tuple[float, dict[str, object]]] = {}  # their last, by event, until that second is over
+_ended: dict[tuple[str, str], tuple[float, list[str]]] = {}  # clients that a line is due about, since when
 _form: Form = "text"
 
 
@@ -56,13 +62,14 @@ def set_form(form: Form) -> None:
 def log_event(event: str, details: dict[str, object]) -> None:
     """Repetitions within a second are counted and told with the next line."""
     global _state
-    kinds = AUDITED.get(event, KINDS)
+    kinds = AUDITED.get(event) or ENDED.get(event) or KINDS
     key = event, next((str(details[name]) for name in kinds if name in details), "")
     now = time.monotonic()
     last, unsaid = _last.get(key, (-REPEAT_S, 0))
     changed = event in STATES and _state != (event, details)
     if now - last < REPEAT_S and not changed:
-        _last[key] = last, unsaid + 1
+        if event not in ENDED or not _gather(key, str(details.get("client", "")), last + REPEAT_S - now):
+            _last[key] = last, unsaid + 1
         return
     if len(_last) >= KINDS_MAX:
         _last.clear()
@@ -102,6 +109,47 @@ def write_held() -> None:
     _held.clear()
     for at_s, fields in held:
         _write(at_s, fields)
+
+
+def write_rest() -> None:
+    """The process ends: what waits for the end of a second is written now."""
+    write_held()
+    for key in list(_ended):
+        _write_ended(key)
+
+
+def _gather(key: tuple[str, str], client: str, left_s: float) -> bool:
+    """Keeps the name for when the second is over; says whether somebody is there to write it then."""
+    if key not in _ended:
+        try:
+            asyncio.get_running_loop().call_later(left_s, _write_ended, key)
+        except RuntimeError:
+            return False
+        _ended[key] = time.time(), []
+    _ended[key][1].append(client[:NAME_CHARS_MAX])
+    return True
+
+
+def _write_ended(key: tuple[str, str]) -> None:
+    """All who had no line of their own: a line about several."""
+    if key not in _ended:
+        return
+    at_s, clients = _ended.pop(key)
+    event, why = key
+    unsaid = _last.get(key, (0.0, 0))[1]
+    _last[key] = time.monotonic(), 0
+    named = names_that_fit(clients)
+    fields: dict[str, object] = {"event": event, "clients": ", ".join(named), "why": why}
+    if more := len(clients) - len(named) + unsaid:
+        fields["more_like_it"] = more
+    _write(at_s, fields)
+
+
+def names_that_fit(names: list[str]) -> list[str]:
+    """The first of them that fit into one field, each as `show` shows it."""
+    shown = [show(name) for name in names[:FIELD_CHARS_MAX]]
+    ends = accumulate(len(each) + len(", ") for each in shown)
+    return [each for each, end in zip(shown, ends, strict=True) if end <= FIELD_CHARS_MAX]
 
 
 def _write(at_s: float, fields: dict[str, object]) -> None:

@@ -28,7 +28,7 @@ from holdfast.replication.member import Member
 from holdfast.runtime.guard import Guard, check_open, check_peers, listeners_for
 from holdfast.runtime.keeping import keep
 from holdfast.runtime.listeners import client_listening, scheme_of
-from holdfast.runtime.log import log_event, set_form
+from holdfast.runtime.log import log_event, set_form, write_rest
 from holdfast.runtime.membership import Membership
 from holdfast.runtime.notify import notify
 from holdfast.runtime.options import BrokerOptions
@@ -108,6 +108,7 @@ async def _serve(
             await membership.close()
         if keeper is not None:
             keeper.close()
+        write_rest()
 
 
 def make_broker(options: BrokerOptions, book: ContractBook, loaded: Loaded) -> Broker | Member:
