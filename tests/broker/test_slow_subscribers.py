@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.bench import MS, Bench, Client, book, contract
 from holdfast.config import Limits
-from holdfast.mqtt.packets import Disconnect, Publish
+from holdfast.mqtt.packets import Disconnect, Properties, Puback, Publish, Pubrec
 from holdfast.mqtt.reasons import Reason
 
 LIMITS = Limits(queue_messages_max=100, slice_jobs_max=1000)
@@ -98,6 +100,66 @@ def test_beyond_the_tolerance_the_subscriber_is_told_and_ended() -> None:
     assert ("overloaded", "s") in [(event, details.get("client")) for event, details in bench.events]
     publish(bench, publisher, "promised/1", 10)
     assert not publisher.connection.closing
+
+
+def dropped(bench: Bench) -> dict[str, int]:
+    return {terms.name: terms.dropped for terms in bench.broker.contracts.all}
+
+
+def test_what_waited_for_a_session_that_ended_is_counted_as_dropped() -> None:
+    bench, _, publisher = stalled(PROMISED, EFFORT)
+    publish(bench, publisher, "effort/1", 3)
+    publish(bench, publisher, "promised/1", 101)
+    bench.run()
+    assert dropped(bench) == {"promised": 101, "effort": 3, "default": 0}
+    assert bench.broker.core.board.messages_dropped == 104
+    publish(bench, publisher, "promised/1", 10)
+    assert bench.broker.core.board.messages_dropped == 104
+
+
+@pytest.mark.parametrize("acknowledged", [0, 1, 9, 10])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_a_client_that_left_never_confirmed_counts_under_its_contract(
+    qos: int, acknowledged: int
+) -> None:
+    """Nothing waits in its queue: all of it is on the way to a client that is not there any more, and topics
+    without a contract count like others."""
+    bench = Bench(book(PROMISED, limits=LIMITS))
+    client, publisher = bench.client("s", properties=Properties(session_expiry=1000)), bench.client("p")
+    client.subscribe("#", qos=qos)
+    for number in range(10):
+        publisher.publish("nobody/promised/this", qos=qos, packet_id=number + 1)
+        bench.run()
+    sent = client.messages()
+    assert len(sent) == 10
+    for message in sent[:acknowledged]:
+        client.say((Puback if qos == 1 else Pubrec)(message.packet_id))
+    bench.broker.lost(client.connection, bench.now_ns)
+    session = bench.broker.clients.sessions["s"]
+    bench.broker.clients.end_now(session, bench.now_ns, Reason.QUOTA_EXCEEDED, "too much")
+    assert dropped(bench) == {"promised": 0, "default": 10 - acknowledged}
+    assert bench.broker.core.board.messages_dropped == 10 - acknowledged
+
+
+@pytest.mark.parametrize("more", [0, 1, 50])
+def test_what_does_not_fit_into_the_queue_of_a_client_that_left_counts_under_the_default(more: int) -> None:
+    bench = Bench(book(PROMISED, limits=LIMITS))
+    client, publisher = bench.client("s", properties=Properties(session_expiry=1000)), bench.client("p")
+    client.subscribe("#", qos=1)
+    bench.broker.lost(client.connection, bench.now_ns)
+    for _ in range(LIMITS.queue_messages_max + more):
+        publisher.publish("nobody/promised/this", qos=1)
+        bench.run()
+    assert dropped(bench) == {"promised": 0, "default": more}
+
+
+def test_a_session_that_its_own_client_ends_drops_nothing() -> None:
+    bench, subscriber, publisher = stalled(EFFORT)
+    publish(bench, publisher, "effort/1", 50)
+    bench.broker.lost(subscriber.connection, bench.now_ns)
+    bench.run()
+    assert "s" not in bench.broker.clients.sessions
+    assert dropped(bench) == {"effort": 0, "default": 0}
 
 
 def test_publishers_are_slowed_before_anything_is_dropped_but_not_for_long() -> None:

@@ -135,6 +135,7 @@ def test_a_user_for_whom_too_much_waits_loses_the_session_with_most_and_others_n
     assert bench.gate.ledger.reached == {"user.queued_bytes": 1}
     (told,) = [details for event, details in bench.events if event == "overloaded"]
     assert (told["user"], told["client"]) == ("alice", "alice-large")
+    assert bench.broker.core.board.messages_dropped == 4
 
 
 def test_an_address_has_so_many_connections_that_are_not_let_in_yet() -> None:

@@ -413,6 +413,7 @@ class Clients:
     def end_now(self, session: Session, now_ns: int, reason: int, text: str) -> None:
         """More waits for the session than may: it ends, and its client is told why."""
         self.broker.refusals[reason] += 1
+        session.give_up()
         if session.link is not None:
             session.link.state.session_expiry_s = 0
             self.close(session.link, now_ns, reason, text)

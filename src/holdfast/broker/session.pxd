@@ -132,4 +132,5 @@ cdef class Session:
     cdef void want_pump(self) noexcept
     cdef bint window_open(self) noexcept
     cdef void _advance(self) noexcept
-    cdef void _drop_everything(self) noexcept
+    cpdef void give_up(self)
+    cdef void _let_everything_go(self, bint dropped) noexcept

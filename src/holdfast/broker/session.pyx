@@ -45,7 +45,7 @@ cdef class Session:
             raise MemoryError
 
     def __dealloc__(self) -> None:
-        self._drop_everything()
+        self._let_everything_go(False)
         pool_leave(&self.share)
 
     @property
@@ -55,22 +55,33 @@ cdef class Session:
 
     def clear(self) -> None:
         """The session ends: nothing that waits for its client is kept."""
-        self._drop_everything()
+        self._let_everything_go(False)
         self.board.log_flight(0, self.serial, 0)
         self.received = self.kept = self.recalled = None
         self.recovered = None
         self.runs = None
 
-    cdef void _drop_everything(self) noexcept:
+    cpdef void give_up(self):
+        """More waits for the client than may: it is sent no more, and what it has not confirmed counts as dropped."""
+        self.window = 0
+        self._let_everything_go(True)
+
+    cdef void _let_everything_go(self, bint dropped) noexcept:
         cdef int i
+        cdef Flight* flight
         for i in range(LANES):
             while self.lanes[i].len:
+                if dropped:
+                    self.drop(self.lanes[i].jobs[0].message)
                 self.forget_first(&self.lanes[i])
             free(self.lanes[i].jobs)
             self.lanes[i].jobs = NULL
             self.lanes[i].cap = 0
         while self.head != self.tail:
-            self.land(&self.flights[self.head & (self.flights_cap - 1)])
+            flight = &self.flights[self.head & (self.flights_cap - 1)]
+            if dropped and flight.message != NULL:
+                self.drop(flight.message)
+            self.land(flight)
             self.head += 1
         self.resend = self.tail
         free(self.flights)
@@ -175,12 +186,12 @@ cdef class Session:
             return
         if qos == 0:
             if not self.link.put_publish(m, 0, 0, bits, ids):
-                terms.dropped += 1
+                self.drop(m)
                 return
             if m.flags & TRACKED:
                 self.link.hand(m)
         elif not self.fly(m, qos, bits, ids):
-            terms.dropped += 1
+            self.drop(m)
             return
         elif self.flights[(self.tail - 1) & (self.flights_cap - 1)].stage == AWAITS_FLIGHT:
             return  # it is counted when it leaves
@@ -378,8 +389,7 @@ cdef class Session:
         if not self.reported:
             self.reported = True
             self.board.overloaded.append((self, self.queued, shared))
-        self.window = 0
-        self._drop_everything()
+        self.give_up()
 
     cdef void drop(self, Message* m) noexcept:
         """Counts a message that this session's client does not get."""
@@ -540,7 +550,7 @@ cdef class Session:
         if self.link.put_publish(m, 2, packet_id, flight.bits | DUP if m.flags & RECOVERED else flight.bits, flight.ids):
             self.count_sent(m, flight.bits)
         else:
-            (<Terms>m.topic.terms).dropped += 1
+            self.drop(m)
             self.landed(flight, packet_id)
             self._advance()
 
