@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -172,6 +173,67 @@ def test_sighup_reads_the_contracts_again_and_keeps_the_old_ones_if_broken(
     os.kill(broker.pid, signal.SIGHUP)
     wait_until(lambda: "event=reloaded" in broker.stderr, "the reload in the log", WAIT_S_MAX)
     assert broker.alive
+
+
+def starting(path: Path) -> subprocess.Popen[str]:
+    """A broker that has just begun to load its command line."""
+    process = subprocess.Popen(
+        [sys.executable, *f"-m holdfast.cli.main broker --listen {LOOPBACK}:0 --contracts {path}".split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def is_blocked() -> bool:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        return bool(int(status.split("SigBlk:")[1].split()[0], 16) >> (signal.SIGHUP - 1) & 1)
+
+    wait_until(lambda: is_blocked() or process.poll() is not None, "its signals are held", WAIT_S_MAX)
+    return process
+
+
+def test_sighup_at_any_moment_of_the_start_ends_nothing_and_is_acted_on_later(tmp_path: Path) -> None:
+    with starting(contracts(tmp_path / "c.toml")) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            while not select.select([process.stdout], [], [], 0.002)[0]:
+                process.send_signal(signal.SIGHUP)
+            assert process.stdout.readline().startswith("listening on")
+            assert select.select([process.stderr], [], [], WAIT_S_MAX)[0], "SIGHUP was forgotten"
+            assert "event=reloaded" in process.stderr.readline()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(WAIT_S_MAX) == 0
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_that_is_told_to_end_while_it_starts_ends_cleanly(tmp_path: Path, number: int) -> None:
+    with starting(contracts(tmp_path / "c.toml")) as process:
+        try:
+            process.send_signal(number)
+            _, said = process.communicate(timeout=WAIT_S_MAX)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert [line.split()[1] for line in said.splitlines()] == ["event=draining"]
+
+
+def test_signals_are_held_before_anything_slow_is_loaded_and_only_for_a_broker() -> None:
+    code = (
+        "import signal, sys, holdfast.cli; "
+        "print(signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, []), *sys.modules)"
+    )
+
+    def said(*arguments: str) -> str:
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+    held, *loaded = said("broker").split()
+    assert held == "True"
+    assert not {"typer", "msgspec", "asyncio", "tomllib"} & set(loaded)
+    assert said("status").startswith("False ")
 
 
 def test_a_stopped_reader_costs_the_broker_a_bounded_amount(

@@ -76,9 +76,9 @@ def broker(
 
     It prints a line for each address it listens on. SIGTERM delivers what
     waits and exits 0; SIGHUP reads the contracts and the security file
-    again. A contract that cannot be kept is refused at the start: see
-    holdfast plan. What happens is told on standard error, a line for each
-    event that matters.
+    again. One that comes early waits until the broker has started. A contract
+    that cannot be kept is refused at the start: see holdfast plan. What
+    happens is told on standard error, a line for each event that matters.
 
     Exits with 0 after a signal, 1 if it cannot run here, 2 if the input is wrong.
     """

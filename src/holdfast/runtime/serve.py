@@ -1,7 +1,7 @@
 """`holdfast broker`: one broker process, from its options to its exit code.
 
 SIGTERM and SIGINT drain and exit 0; SIGHUP reads the contract file and the security file again, and a broken
-file changes nothing.
+file changes nothing. One that comes while the broker starts is acted on when it has started.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from holdfast.runtime.notify import notify
 from holdfast.runtime.options import BrokerOptions
 from holdfast.runtime.reporting import Reporter
 from holdfast.runtime.server import Server
+from holdfast.runtime.signals import hold_signals, let_signals_in
 from holdfast.runtime.tls import Certificates, load_certificates
 from holdfast.runtime.watching import open_http
 from holdfast.security.config import Listener
@@ -46,6 +47,7 @@ UNPROTECTED = (
 
 
 def serve(options: BrokerOptions) -> None:
+    hold_signals()
     set_form(options.log)
     contracts = None if options.contracts is None else Path(options.contracts)
     book = load_admitted(contracts) if contracts else ContractBook()
@@ -81,6 +83,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload, host, contracts, guard)
+    let_signals_in()
     between = certificates if loaded.known.security.peers.tls else None
     membership = Membership(host, server, host.group, between) if isinstance(host, Member) else None
     http = None
@@ -109,6 +112,7 @@ async def _serve(
         if keeper is not None:
             keeper.close()
         write_rest()
+        hold_signals()  # from here on nothing is left that one could change
 
 
 def make_broker(options: BrokerOptions, book: ContractBook, loaded: Loaded) -> Broker | Member:
