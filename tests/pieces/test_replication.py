@@ -11,6 +11,7 @@ from tests.pieces.pairs import change, pair, retained, session, settle, state_of
 from tests.pieces.sizes import any_size, sizes_around
 from tests.replication.pair import MS, Group
 
+from holdfast.broker.clients import key_of
 from holdfast.config import Limits
 from holdfast.mqtt.codec import PACKET_BYTES_MAX, encode
 from holdfast.mqtt.packets import Connect, Properties, Puback, Publish, Will
@@ -173,7 +174,7 @@ def test_no_increment_is_larger_than_its_packets_and_what_a_frame_allows_for(
     publish = encode(
         Publish("", bytes(payload), properties=Properties(user=user, topic_alias=1, **options)), 5
     )
-    assert (PACKET_BYTES_MAX - 1) // 256 * 256 + WORD_BYTES + 2 * FIELD_BYTES_MAX < FRAME_BYTES_MAX
+    assert (PACKET_BYTES_MAX - 1) // 256 * 256 + WORD_BYTES + 3 * FIELD_BYTES_MAX < FRAME_BYTES_MAX
     more = FRAME_BYTES_MAX - PACKET_BYTES_MAX - PACKET_BYTES_MAX // 256 - WORD_BYTES
     props = bytes(len(publish) - payload)
     for packet, increment in (
@@ -182,7 +183,18 @@ def test_no_increment_is_larger_than_its_packets_and_what_a_frame_allows_for(
             publish,
             RetainedNow(b"t" * FIELD_BYTES_MAX, (2**63, 2**62, 2, 2**62, 2**31, props, bytes(payload))),
         ),
-        (b"", SubscriptionNow("c" * FIELD_BYTES_MAX, "t" * FIELD_BYTES_MAX, 2, True, True, 2, *[2**62] * 4)),
+        (
+            b"",
+            SubscriptionNow(
+                key_of("u" * FIELD_BYTES_MAX, "c" * FIELD_BYTES_MAX),
+                "t" * FIELD_BYTES_MAX,
+                2,
+                True,
+                True,
+                2,
+                *[2**62] * 4,
+            ),
+        ),
     ):
         word = encode_word(Healing(2**63, 2**63, [increment], last=True))
         assert len(word) <= len(packet) + len(packet) // 256 + more

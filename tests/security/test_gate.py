@@ -1,8 +1,10 @@
 """Who is let in and what they may do, on every way that a message can take, in made-up time."""
 
 import pytest
+from tests.broker.bench import Client
 from tests.security.guarded import Guarded, kinds, known, reason
 
+from holdfast.broker.clients import key_of
 from holdfast.broker.meter import Meter
 from holdfast.mqtt.conventions import SERVES_CHANNELS, SERVES_PROPERTY
 from holdfast.mqtt.packets import (
@@ -120,24 +122,35 @@ def test_a_certificate_is_a_name_and_another_name_beside_it_is_refused() -> None
 
 
 def test_a_session_is_its_users_alone() -> None:
+    """Whoever comes with its client identifier, first or last, is in nobody's way."""
     bench = Guarded(OWN)
-    bob = bench.user("bob", "shared-name", properties=Properties(session_expiry=60))
-    bob.subscribe("own/bob/#")
-    taking = bench.knock(Connect(client_id="shared-name", clean_start=False), certificate="alice")
-    assert reason(taking) == NOT_AUTHORIZED
-    assert not bob.connection.closing
-    nameless = bench.knock(Connect(client_id="shared-name", clean_start=False), local=True)
-    assert reason(nameless) == NOT_AUTHORIZED
-    assert reason(bench.knock(Connect(client_id="shared-name", clean_start=False), certificate="bob")) == 0
+    asks = Connect(client_id="same", clean_start=False, properties=Properties(session_expiry=60))
+    came: list[Client] = []
+    for user, topic in (("bob", "own/bob/x"), ("alice", "own/alice/x"), (None, "seen/a")):
+        came.append(bench.knock(asks, certificate=user, local=user is None))
+        (welcome,) = came[-1].take()
+        assert (welcome.reason, welcome.session_present) == (0, False)
+        came[-1].subscribe(topic)
+    assert not any(each.connection.closing for each in came)
+    assert len(bench.broker.clients.sessions) == len(came)
+    again = bench.knock(asks, certificate="bob")
+    (welcome,) = again.take()
+    assert (welcome.reason, welcome.session_present) == (0, True)
+    assert [each.connection.closing for each in came] == [True, False, False]
+    assert list(again.connection.session.subscriptions) == ["own/bob/x"]
+    for user, topic in (("bob", "own/bob/x"), ("alice", "own/alice/x")):
+        bench.user("boss").publish(topic, user.encode())
+    bench.run()
+    assert [message.payload for client in (again, *came[1:]) for message in client.messages()] == [
+        b"bob", b"alice",
+    ]  # fmt: skip
 
 
-def test_a_session_that_nobody_owns_starts_anew_for_a_named_user() -> None:
-    bench = Guarded(OWN)
-    nameless = bench.knock(Connect(client_id="c", properties=Properties(session_expiry=60)), local=True)
-    nameless.take()
-    nameless.subscribe("seen/a")
-    alice = bench.user("alice", "c", clean_start=False)
-    assert not alice.connection.session.subscriptions
+def test_what_two_users_retain_under_one_client_identifier_is_each_ones_own() -> None:
+    bench = Guarded()
+    alice, bob = bench.user("alice", "same"), bench.user("bob", "same")
+    accounts = {client.connection.session.account for client in (alice, bob)}
+    assert len(accounts) == 2
 
 
 # What
@@ -322,7 +335,7 @@ def test_sessions_without_a_connection_lose_what_their_users_may_not_have_any_mo
     bench.run()
     bench.user("boss").publish("seen/a", qos=1)
     bench.run()
-    session = bench.broker.clients.sessions["alice-1"]
+    session = bench.broker.clients.sessions[key_of("alice", "alice-1")]
     assert (session.subscriptions, session.queued) == ({}, 0)
 
 

@@ -52,6 +52,9 @@ def test_a_filter_that_is_not_covered_matches_something_that_the_pattern_does_no
 
 
 @given(name=st.text(max_size=8), other=st.text(max_size=8), topic=topics)
+@example(name="+", other="o", topic=["a"])
+@example(name="#", other="o", topic=["a"])
+@example(name="a/b", other="o", topic=["a"])
 def test_a_name_never_widens_a_pattern(name: str, other: str, topic: list[str]) -> None:
     """Whatever a user is called, `devices/%u/#` gives it topics under one level of that name alone."""
     levels = fill("devices/%u/#", name, other)

@@ -21,6 +21,7 @@ from tests.security.guarded import Guarded, reason, rules_of
 
 from conformance.peer import Peer
 from conformance.wire import Type, connect
+from holdfast.broker.clients import key_of
 from holdfast.broker.rules import Grant
 from holdfast.config import loads
 from holdfast.errors import ConfigError
@@ -180,7 +181,7 @@ def test_a_tokens_user_is_the_user_and_no_other_name_beside_it() -> None:
     found = Token("alice", 60 * S, "k")
     for username, answer in ((None, 0), ("", 0), ("alice", 0), ("bob", BAD_PASSWORD)):
         assert reason(bench.log_in(found, username=username)) == answer
-    assert bench.broker.clients.sessions["c"].state.user == "alice"
+    assert bench.broker.clients.sessions[key_of("alice", "c")].state.user == "alice"
 
 
 def test_when_a_token_ends_its_connection_ends() -> None:
@@ -260,7 +261,9 @@ def test_a_tokens_rights_are_kept_after_a_failover() -> None:
     assert [packet.reasons for packet in client.take() if isinstance(packet, Suback)] == [[1]]
     group.crash("a")
     group.pass_time(300 * MS)
-    assert list(group.members["b"].broker.clients.sessions["c"].subscriptions) == ["own/alice"]
+    assert list(group.members["b"].broker.clients.sessions[key_of("alice", "c")].subscriptions) == [
+        "own/alice"
+    ]
 
 
 # A running broker

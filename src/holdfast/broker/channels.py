@@ -177,7 +177,7 @@ class Want(Struct):
 class Heard(Struct, array_like=True):
     """A word of a client that serves channels, as the compiled side hands it over."""
 
-    client_id: str
+    session_key: str
     topic: bytes
     payload: bytes
     qos: int
@@ -207,7 +207,7 @@ class Channels:
         self._listeners.pop(session, None)
 
     def ended(self, session: Session) -> None:
-        self._catalogs.pop(session.client_id, None)
+        self._catalogs.pop(session.key, None)
 
     def entered(self, subscription: Subscription, fresh: bool) -> None:
         """A session has the subscription, on whichever broker; `fresh` if it did not have it before."""
@@ -369,17 +369,17 @@ class Channels:
         if heard.topic.startswith(LAST_TOPICS.encode()):
             self._give(heard)
             return
-        session = self.broker.clients.sessions.get(heard.client_id)
+        session = self.broker.clients.sessions.get(heard.session_key)
         if session is None or heard.topic != CATALOG_TOPIC.encode():
             return
         try:
             catalog = parse_catalog(heard.payload)
-            if heard.client_id not in self._catalogs and len(self._catalogs) >= CATALOGS_MAX:
+            if session.key not in self._catalogs and len(self._catalogs) >= CATALOGS_MAX:
                 raise ValueError(f"up to {CATALOGS_MAX} clients offer channels")
         except ValueError as error:
-            self.broker.event("catalog refused", {"client": heard.client_id, "why": str(error)})
+            self.broker.event("catalog refused", {"client": session.client_id, "why": str(error)})
             return
-        self._catalogs[heard.client_id] = catalog
+        self._catalogs[session.key] = catalog
         if session in self._listeners:
             self._listen(session)
 

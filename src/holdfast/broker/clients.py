@@ -1,12 +1,12 @@
 """Clients come, go, take over and expire: CONNECT, DISCONNECT, sessions and wills.
 
 Laws:
-- a client identifier has at most one connection; a newcomer takes over, and the one before is told (0x8E)
+- a client identifier of a user has at most one connection; a newcomer takes over, and the one before is told
+  (0x8E)
 - a session lives while connected and for its expiry interval after; then nothing of it is left
 - a will is published exactly once, at its delay or at the session's end, whichever is first, unless the
   client left with DISCONNECT 0x00 or came back in time; not at all if its user may not publish it then
-- a session is its user's: to others its client identifier is taken, unless rules give it to them and not to
-  that user
+- a session is its user's: under the same client identifier others have sessions of their own
 """
 
 from __future__ import annotations
@@ -62,6 +62,11 @@ class SessionState(Struct):
     accounts: tuple[Any, ...] = ()  # whose quotas it counts against: holdfast.security has them
 
 
+def key_of(user: str, client_id: str) -> str:
+    """The name of a session. No client identifier has a NUL, so no two users have the same name for one."""
+    return f"{user}\0{client_id}" if user else client_id
+
+
 def who_of(session: Session) -> Who:
     return Who(session.state.user, session.client_id, session.state.grant)
 
@@ -69,7 +74,7 @@ def who_of(session: Session) -> Who:
 class Clients:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, Session] = {}  # by `key_of`
         self.by_serial: dict[int, Session] = {}
         self._serial = 0
 
@@ -147,7 +152,7 @@ class Clients:
                 Reason.TOPIC_NAME_INVALID, f"a topic name has up to {limits.topic_levels_max} levels"
             )
         self._check_rights(who, packet)
-        anew = client_id not in self.sessions
+        anew = key_of(who.user, client_id) not in self.sessions
         self.broker.access.check_client(connection, client_id, anew=anew)
         if len(self.broker.connections) > limits.connections_max:
             raise PeerError(
@@ -157,17 +162,12 @@ class Clients:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
 
     def _check_identifier(self, who: Who) -> None:
-        access, session = self.broker.access, self.sessions.get(who.client_id)
-        owner = None if session is None else session.state.user
-        if not access.may_connect(who.user, who.client_id) and not (
-            owner == who.user and who.client_id.startswith(ASSIGNED)
-        ):
+        given = who.client_id.startswith(ASSIGNED) and key_of(who.user, who.client_id) in self.sessions
+        if not given and not self.broker.access.may_connect(who.user, who.client_id):
             raise PeerError(
                 Reason.CLIENT_ID_NOT_VALID,
                 f"no rule gives the client identifier {who.client_id[:QUOTED_CHARS_MAX]!r} to this user",
             )
-        if owner not in (None, "", who.user) and access.may_connect(owner or "", who.client_id):
-            raise PeerError(Reason.NOT_AUTHORIZED, "another user has a session under this client identifier")
 
     def _check_rights(self, who: Who, packet: Connect) -> None:
         access, will = self.broker.access, packet.will
@@ -229,13 +229,14 @@ class Clients:
         """The session this client goes on with, and whether it was there before."""
         who = self.broker.access.who(connection, client_id)
         connection.permit = self.broker.access.permit(who)
-        session = self.sessions.get(client_id)
+        key = key_of(who.user, client_id)
+        session = self.sessions.get(key)
         if session is not None and session.link is not None:
             self.close(
                 session.link, now_ns, Reason.SESSION_TAKEN_OVER, "another connection uses this client id"
             )
-            session = self.sessions.get(client_id)  # gone if it was to end with its connection
-        if session is not None and (packet.clean_start or session.state.user != who.user):
+            session = self.sessions.get(key)  # gone if it was to end with its connection
+        if session is not None and packet.clean_start:
             self.end(session, now_ns)
             session = None
         if session is not None:
@@ -247,23 +248,24 @@ class Clients:
             self.broker.subscribing.recheck(session)
             return session, True
         self._serial += 1
-        session = self.make_session(client_id, self._serial)
-        session.state.user, session.state.grant = who.user, who.grant
+        session = self.make_session(client_id, self._serial, who.user)
+        session.state.grant = who.grant
         return session, False
 
-    def make_session(self, client_id: str, serial: int) -> Session:
-        """A new session, known by its client identifier from now on."""
+    def make_session(self, client_id: str, serial: int, user: str) -> Session:
+        """A new session, known by its user and its client identifier from now on."""
         self._serial = max(self._serial, serial)
         limits = self.broker.limits
         session = Session(
             client_id,
             serial,
             self.broker.core.board,
+            key=key_of(user, client_id),
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
         )
-        session.state = SessionState()
-        self.sessions[client_id] = self.by_serial[serial] = session
+        session.state = SessionState(user=user)
+        self.sessions[session.key] = self.by_serial[serial] = session
         return session
 
     def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> bool:
@@ -433,8 +435,8 @@ class Clients:
         self.broker.access.ended(session)
         session.clear()
         self.by_serial.pop(session.serial, None)
-        if self.sessions.get(session.client_id) is session:
-            del self.sessions[session.client_id]
+        if self.sessions.get(session.key) is session:
+            del self.sessions[session.key]
 
     def _publish_will(self, session: Session) -> None:
         will: Will = session.state.will

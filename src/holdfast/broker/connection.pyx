@@ -351,7 +351,7 @@ cdef class Connection(Intake):
         if not begins(topic, CHANNEL) or topic.size == len(CHANNEL) or topic.text[len(CHANNEL)] != 0x24:
             return 0
         self.core.heard.append((
-            self.session.client_id,
+            self.session.key,
             PyBytes_FromStringAndSize(<char*>topic.text, topic.size),
             PyBytes_FromStringAndSize(<char*>draft.payload, draft.payload_size),
             draft.qos,

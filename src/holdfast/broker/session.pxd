@@ -62,6 +62,7 @@ cdef struct Flight:
 @cython.final   # nobody's base: its methods call each other directly
 cdef class Session:
     cdef readonly str client_id
+    cdef readonly str key               # its name among all sessions: whose it is, and its client identifier
     cdef readonly uint64_t serial
     cdef readonly uint64_t account      # who pays for what it retains: the same whenever its client comes
     cdef readonly Board board

@@ -5,6 +5,7 @@ from holdfast.broker.link import Board, Link
 
 class Session:
     client_id: str
+    key: str
     serial: int
     account: int
     board: Board
@@ -32,6 +33,7 @@ class Session:
         serial: int,
         board: Board,
         *,
+        key: str,
         queue_messages_max: int,
         queue_bytes_max: int,
     ) -> None: ...

@@ -31,11 +31,12 @@ cdef inline bytes name_of(Topic* topic):
 
 @cython.final
 cdef class Session:
-    def __init__(self, str client_id not None, uint64_t serial, Board board not None, *,
+    def __init__(self, str client_id not None, uint64_t serial, Board board not None, *, str key not None,
                  uint32_t queue_messages_max, size_t queue_bytes_max) -> None:
         self.client_id = client_id
         self.serial = serial
-        self.account = <uint64_t>hash(client_id) | 1    # 0 is nobody's
+        self.key = key
+        self.account = <uint64_t>hash(key) | 1    # 0 is nobody's
         self.board = board
         self.window = PACKET_IDS
         self.queue_messages_max = queue_messages_max

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from holdfast.broker.broker import Broker
+from holdfast.broker.clients import key_of
 from holdfast.broker.rules import Grant
 from holdfast.broker.session import Session
 from holdfast.broker.subscribing import AS_PUBLISHED, NO_LOCAL
@@ -40,11 +41,11 @@ class SessionNow(msgspec.Struct, tag="s", array_like=True, frozen=True):
 
 
 class SessionGone(msgspec.Struct, tag="e", array_like=True, frozen=True):
-    client_id: str
+    key: str
 
 
 class SubscriptionNow(msgspec.Struct, tag="+", array_like=True, frozen=True):
-    client_id: str
+    key: str
     wanted: str
     qos: int
     no_local: bool
@@ -57,7 +58,7 @@ class SubscriptionNow(msgspec.Struct, tag="+", array_like=True, frozen=True):
 
 
 class SubscriptionGone(msgspec.Struct, tag="-", array_like=True, frozen=True):
-    client_id: str
+    key: str
     wanted: str
 
 
@@ -100,7 +101,7 @@ def session_now(session: Session) -> SessionNow:
 
 def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow:
     return SubscriptionNow(
-        client_id=subscription.session.client_id,
+        key=subscription.session.key,
         wanted=wanted,
         qos=subscription.qos,
         no_local=bool(subscription.flags & NO_LOCAL),
@@ -127,8 +128,8 @@ def encoded_parts(
 
 def everything(broker: Broker) -> Iterator[Increment]:
     """All there is, read while it changes: what changes meanwhile is told as increments of its own."""
-    for client_id in list(broker.clients.sessions):
-        session = broker.clients.sessions.get(client_id)
+    for key in list(broker.clients.sessions):
+        session = broker.clients.sessions.get(key)
         if session is None:
             continue
         yield session_now(session)
@@ -151,26 +152,26 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
     """Makes the broker's clients as the increment says; one about an unknown session means nothing."""
     match increment:
         case SessionNow():
-            session = broker.clients.sessions.get(increment.client_id)
+            session = broker.clients.sessions.get(key_of(increment.user, increment.client_id))
             if session is not None and session.serial != increment.serial:
                 broker.clients.end(session, now_ns)
                 session = None
             if session is None:
-                session = broker.clients.make_session(increment.client_id, increment.serial)
+                session = broker.clients.make_session(increment.client_id, increment.serial, increment.user)
             session.state.expiry_s, session.state.last_will = increment.expiry_s, increment.will
-            session.state.user, session.state.grant = increment.user, increment.grant
+            session.state.grant = increment.grant
             broker.access.began(session, None)
         case SessionGone():
-            session = broker.clients.sessions.get(increment.client_id)
+            session = broker.clients.sessions.get(increment.key)
             if session is not None:
                 broker.clients.end(session, now_ns)
         case SubscriptionNow():
-            session = broker.clients.sessions.get(increment.client_id)
+            session = broker.clients.sessions.get(increment.key)
             if session is not None:
                 broker.subscribing.enter(_subscription(session, increment), increment.wanted)
                 broker.core.number_from(increment.since)
         case SubscriptionGone():
-            session = broker.clients.sessions.get(increment.client_id)
+            session = broker.clients.sessions.get(increment.key)
             if session is not None:
                 broker.subscribing.drop(session, increment.wanted)
         case RetainedNow():

@@ -15,13 +15,13 @@ from holdfast.mqtt.codec import PACKET_BYTES_MAX
 from holdfast.replication.increments import Increment
 from holdfast.replication.roles import Role
 
-PROTOCOL = 3
+PROTOCOL = 4
 FIELD_BYTES_MAX = 65_535  # of a name or text of MQTT
 # A word ends at WORD_BYTES (transfers.py), or with one increment more. The largest has what a packet brought
-# (a will, a retained message) and two names that came in others. A text of 256 bytes takes a byte more here
-# than in MQTT, the fields of a struct some hundred. The limits of a broker do not count: they may have been
-# higher when it took a packet.
-FRAME_BYTES_MAX = PACKET_BYTES_MAX + PACKET_BYTES_MAX // 256 + 2 * FIELD_BYTES_MAX + 131_072
+# (a will, a retained message) and two names that came in others, or three names: a user, a client identifier
+# and a filter. A text of 256 bytes takes a byte more here than in MQTT, the fields of a struct some hundred.
+# The limits of a broker do not count: they may have been higher when it took a packet.
+FRAME_BYTES_MAX = PACKET_BYTES_MAX + PACKET_BYTES_MAX // 256 + 3 * FIELD_BYTES_MAX + 131_072
 
 
 class Worth(msgspec.Struct, frozen=True, order=True, array_like=True):

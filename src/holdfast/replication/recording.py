@@ -44,13 +44,13 @@ class StateRecorder(Recorder):
         self.record(session_now(session))
 
     def ended(self, session: Session) -> None:
-        self.record(SessionGone(session.client_id))
+        self.record(SessionGone(session.key))
 
     def subscribed(self, subscription: Subscription, wanted: str) -> None:
         self.record(subscription_now(subscription, wanted))
 
     def unsubscribed(self, session: Session, wanted: str) -> None:
-        self.record(SubscriptionGone(session.client_id, wanted))
+        self.record(SubscriptionGone(session.key, wanted))
 
 
 def record_retained(broker: Broker, recorder: StateRecorder) -> None:

@@ -195,13 +195,13 @@ class Serving:
         for _ in range(SESSIONS_COPIED_PER_TURN):
             if not has_room(backup):
                 return
-            client_id = self._copying_next or next(self._copying, "")
-            if not client_id:
+            key = self._copying_next or next(self._copying, "")
+            if not key:
                 self._copying, self._copied_ns = None, now_ns
                 return
-            session = self.member.broker.clients.sessions.get(client_id)
+            session = self.member.broker.clients.sessions.get(key)
             all_copied = session is None or self.member.broker.core.copy_held(session, WAITING_BYTES_MAX)
-            self._copying_next = "" if all_copied else client_id
+            self._copying_next = "" if all_copied else key
 
     def _add_when_it_has_them(self, now_ns: int) -> None:
         """What echoes a beat that was sent behind the copies has got the copies."""

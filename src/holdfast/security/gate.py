@@ -501,13 +501,13 @@ class Gate(Access):
         if self.ruled:
             self.broker.timers.at(now_ns, self._sweep, list(self.broker.clients.sessions))
 
-    def _sweep(self, client_ids: list[str], now_ns: int) -> None:
-        for client_id in client_ids[:SWEPT_AT_ONCE]:
-            session = self.broker.clients.sessions.get(client_id)
+    def _sweep(self, keys: list[str], now_ns: int) -> None:
+        for key in keys[:SWEPT_AT_ONCE]:
+            session = self.broker.clients.sessions.get(key)
             if session is not None:
                 self.broker.subscribing.recheck(session)
-        if len(client_ids) > SWEPT_AT_ONCE:
-            self.broker.timers.at(now_ns + 1, self._sweep, client_ids[SWEPT_AT_ONCE:])  # in another turn
+        if len(keys) > SWEPT_AT_ONCE:
+            self.broker.timers.at(now_ns + 1, self._sweep, keys[SWEPT_AT_ONCE:])  # in another turn
 
 
 def _said(details: dict[str, str]) -> dict[str, Any]:
