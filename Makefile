@@ -141,8 +141,12 @@ fuzz: fuzz-build
 sanitize: fuzz-build
 	@tools/fuzz --python -m pytest --timeout=600 tests/mqtt $(wildcard tests/broker) tests/fuzz
 
-fuzz-build: .venv-fuzz/.installed
+# Before fuzz-build, whose lines name the compiler that is there when it begins.
+.PHONY: tools-fuzz
+tools-fuzz:
 	@test -n "$(CLANG)" || tools/need clang=clang
+
+fuzz-build: .venv-fuzz/.installed tools-fuzz
 	@HOLDFAST_SANITIZE=1 CC=$(CLANG) LDSHARED="$(CLANG) -shared" .venv-fuzz/bin/python setup.py --quiet \
 	  build_py --build-lib build/fuzz build_ext --parallel 2 --build-lib build/fuzz --build-temp build/fuzz-objects
 

@@ -1,13 +1,16 @@
 """One fuzz target under atheris: `python -m fuzz TARGET [libFuzzer options] [corpus directories or inputs]`.
 
 `make fuzz` runs this with the sanitized modules in front of PYTHONPATH and the sanitizer's runtime preloaded.
-An input alone, without options, is run once: that is how a finding is looked at again.
+An input alone, without options, is run once: that is how a finding is looked at again. No input
+may cost more than its bytes are worth, whatever the target: budget.py.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+
+from fuzz.budget import Budget
 
 TARGETS = ("codec", "publish", "broker")
 
@@ -17,8 +20,12 @@ def main() -> None:
         sys.exit(f"usage: python -m fuzz {{{','.join(TARGETS)}}} [libFuzzer options] [corpus or input ...]")
     import atheris
 
-    target = importlib.import_module(f"fuzz.{sys.argv.pop(1)}")
-    atheris.Setup(sys.argv, target.run, enable_python_coverage=False)
+    from fuzz.seeds import SEEDS
+
+    name = sys.argv.pop(1)
+    target = importlib.import_module(f"fuzz.{name}")
+    budget = Budget(target.run, SEEDS[name](), target.TIMES_MAX)
+    atheris.Setup(sys.argv, budget.__call__, enable_python_coverage=False)
     atheris.Fuzz()
 
 

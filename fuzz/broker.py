@@ -4,7 +4,8 @@ Laws that are checked, whatever the program does:
 - nothing is raised, and the broker reports no mistake of its own
 - what every client receives is what a server may send (see peer.py)
 - no bound of the configuration is passed
-- nothing costs more than UNITS_PER_BYTE units of work (holdfast/broker/work.py) for each byte that was sent
+- nothing costs more than UNITS_PER_BYTE units of work (holdfast/broker/work.py) for each byte that was sent,
+  and CONNECT, DISCONNECT and faults no more than CONTROL_UNITS_PER_BYTE
 - when every session has ended, exactly the retained messages are held; when those are cleared, nothing
 """
 
@@ -32,6 +33,8 @@ SYSTEM_TOPICS_NEVER_NS = 1_000_000 * S  # they are many, and most programs are a
 STEPS_NS = (0, 1, MS, 50 * MS, S, 2 * S, 20 * S, 61 * S)
 TURNS_MAX = 2_000
 UNITS_PER_BYTE = 10  # a filter of four bytes is made, granted and dropped again
+CONTROL_UNITS_PER_BYTE = 6  # DISCONNECT has two bytes, and is a packet that plain Python handles
+TIMES_MAX = 40  # see budget.py: minutes of $SYS topics are a few bytes of a program
 
 CONTRACTS = (
     Contract(name="strict", topics=("a/#",), deadline_ns=20 * MS, loss_tolerance=0),
@@ -80,6 +83,14 @@ class World:
         self.peers: dict[Connection, Peer] = {}
         self.bytes_fed = 0
         self.units_read = 0
+        self.units_control = 0
+        self._cost = self.broker._cost
+        self.broker._cost = self.count_control  # type: ignore[method-assign]
+
+    def count_control(self, connection: Connection) -> int:
+        units = self._cost(connection)
+        self.units_control += units
+        return units
 
     def heard(self, event: str, details: dict[str, object]) -> None:
         if event == "mistake":
@@ -154,6 +165,10 @@ class World:
         assert not self.mistakes, self.mistakes[0]
         units = self.units_read + broker.works.spent
         assert units <= UNITS_PER_BYTE * self.bytes_fed, f"{units} units for {self.bytes_fed} bytes"
+        control = self.units_control
+        assert control <= CONTROL_UNITS_PER_BYTE * self.bytes_fed, (
+            f"{control} units of control, {self.bytes_fed} bytes"
+        )
         assert len(broker.connections) <= limits.connections_max
         assert len(broker.clients.sessions) <= limits.sessions_max
         assert core.retained_count <= limits.retained_messages_max
@@ -303,20 +318,24 @@ INSTRUCTIONS: tuple[Callable[[World, int], None], ...] = (
 assert len(INSTRUCTIONS) == 64, "an instruction is six bits, its slot two"
 
 
-def run(data: bytes) -> None:
+def run(data: bytes) -> int:
     """One execution."""
     escaped: list[object] = []
     before, sys.unraisablehook = sys.unraisablehook, lambda raised: escaped.append(raised.exc_value)
     collecting = gc.isenabled()
     gc.disable()
     try:
-        play(World(Source(data)))
+        world = World(Source(data))
+        play(world)
+        sent = world.bytes_fed
+        del world
         gc.collect(1)
     finally:
         sys.unraisablehook = before
         if collecting:
             gc.enable()
     assert not escaped, f"raised where nobody could catch it: {escaped[0]!r}"
+    return sent
 
 
 def play(world: World) -> None:

@@ -3,6 +3,7 @@
 Laws that are checked:
 - the broker accepts exactly what the codec accepts, less what no client may send or this broker does not take
 - a subscriber receives what the codec read: topic, payload, RETAIN and every property but the alias
+- it costs no more than UNITS units of work (holdfast/broker/work.py), and one for every BYTES_IN_UNIT bytes
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ CONNECT = {
 SUBSCRIBER = packet(0x10, b"\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01s")
 SUBSCRIBE = packet(0x82, b"\x00\x01\x00\x00\x01#\x08")  # QoS 0, RETAIN as published
 RUNS_PER_BROKER = 500
+TIMES_MAX = 20  # see budget.py
+UNITS = 4  # contract and routes of a new topic
+BYTES_IN_UNIT = 64
 
 
 class World:
@@ -63,10 +67,10 @@ class World:
 shared: list[World] = []
 
 
-def run(data: bytes) -> None:
+def run(data: bytes) -> int:
     """One execution: the first byte gives version and flags, the rest is the body."""
     if not data:
-        return
+        return 0
     if not shared or shared[0].runs == RUNS_PER_BROKER:
         shared[:] = [World()]
     world = shared[0]
@@ -74,15 +78,20 @@ def run(data: bytes) -> None:
     version = 5 if data[0] & 1 else 4
     first, body = 0x30 | data[0] >> 1 & 15, data[1:]
     publisher = world.connect(CONNECT[version])
+    core = world.broker.core
+    left = core.work_left
     publisher.feed(packet(first, body), NOW_NS, NOW_NS)
+    units = left - core.work_left
+    assert units <= UNITS + len(body) // BYTES_IN_UNIT, f"{units} units for {len(body)} bytes"
     accepted = publisher.fault is None
     world.turn()
     received = world.subscriber.take_output()
     world.broker.lost(publisher, NOW_NS)
     publish = read(first, body, version)
     if not isinstance(publish, str) and known(world, publish) and not received:
-        return
+        return len(data)
     compare(publish, accepted, received)
+    return len(data)
 
 
 def known(world: World, publish: Publish) -> bool:

@@ -7,12 +7,14 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
+from fuzz.budget import Budget
 
 from fuzz import broker, codec, publish, seeds
 from holdfast.broker.connection import Connection
 from holdfast.broker.session import Session
 
-RUN: dict[str, Callable[[bytes], None]] = {"codec": codec.run, "publish": publish.run, "broker": broker.run}
+RUN: dict[str, Callable[[bytes], int]] = {"codec": codec.run, "publish": publish.run, "broker": broker.run}
+TIMES_MAX = {"codec": codec.TIMES_MAX, "publish": publish.TIMES_MAX, "broker": broker.TIMES_MAX}
 
 
 def mutations(starts: list[bytes], number: int, seed: int) -> Iterator[bytes]:
@@ -53,6 +55,14 @@ def test_any_bytes_hold(name: str) -> None:
     generator = random.Random(2)
     for _ in range(300):
         RUN[name](generator.randbytes(generator.randrange(120)))
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_changed_seeds_cost_what_they_are_worth(name: str) -> None:
+    starts = list(seeds.SEEDS[name]())
+    budget = Budget(RUN[name], starts, TIMES_MAX[name])
+    for data in mutations(starts, 200, seed=4):
+        budget(data)
 
 
 def test_a_broker_that_is_let_go_leaves_nothing() -> None:

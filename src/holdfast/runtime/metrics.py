@@ -159,7 +159,7 @@ CONTRACT = (
     ("holdfast_loss_tolerance", "gauge", "L, as promised; +Inf is unlimited", "loss_tolerance"),
 )
 
-SLICES = ("holdfast_slice_seconds", "How long a slice of deciding and writing took")
+SLICES = ("holdfast_slice_seconds", "How long one slice of a step took: reading, deciding, writing")
 LATENCY = ("holdfast_latency_seconds", "Creation of a message to sending it, for each subscriber")
 
 

@@ -3,6 +3,8 @@
 Laws:
 - one step: read what is ready, one turn of the broker, write what is ready; while messages wait, a few slices
   of them before the next turn, reading and writing around each
+- a slice is all that is done from one look at the sockets to the next, or to the end of the step: reading,
+  deciding, writing, what groups and journals do after it. What comes meanwhile waits for it; each is counted
 - the collector of cyclic garbage never runs while there is work: its pauses would be somebody's deadline
 """
 
@@ -43,7 +45,7 @@ class Server:
         self.loop = loop
         self.inbox = Inbox(INBOX_BYTES)
         self.poller = Poller(broker, self.inbox)
-        self.slices = Histogram()  # how long deciding and writing took, each time
+        self.slices = Histogram()  # from each look at the sockets to the next, or to the end of the step
         self.after_step: list[Callable[[], None]] = []
         self._listeners: list[socket.socket] = []
         self._again = False
@@ -83,24 +85,24 @@ class Server:
     def step(self) -> None:
         """Reads, decides, writes; comes back at once if more waits."""
         self._worked = True
+        looked_ns = time.monotonic_ns()
         self.poller.poll()
-        now_ns = time.monotonic_ns()
-        more = self.broker.turn(now_ns, time.time_ns())
+        more = self.broker.turn(time.monotonic_ns(), time.time_ns())
         self.poller.flush()
-        self.slices.add(time.monotonic_ns() - now_ns)
         for _ in range(SLICES_BETWEEN_TURNS):
             if not self.broker.core.jobs_waiting or self.broker.core.unanswered:
                 break
+            before_ns, looked_ns = looked_ns, time.monotonic_ns()
+            self.slices.add(looked_ns - before_ns)
             self.poller.poll()
-            now_ns = time.monotonic_ns()
-            more |= self.broker.deliver(now_ns, time.time_ns())
+            more |= self.broker.deliver(time.monotonic_ns(), time.time_ns())
             self.poller.flush()
-            self.slices.add(time.monotonic_ns() - now_ns)
         if more or self.broker.core.board.waiting:
             self.step_soon()
         for each in self.after_step:
             each()
         self._plan_alarm()
+        self.slices.add(time.monotonic_ns() - looked_ns)
 
     def step_soon(self) -> None:
         if not self._again:
