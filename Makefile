@@ -84,7 +84,7 @@ tools-pipeline:
 	@tools/need java=default-jre-headless
 
 tools-bench:
-	@tools/need mosquitto=mosquitto nats-server=nats-server
+	@tools/need mosquitto=mosquitto nats-server=nats-server valgrind=valgrind
 
 tools-lab: tools-bench tools-pipeline
 

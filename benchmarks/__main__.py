@@ -1,4 +1,5 @@
-"""`python -m benchmarks [names…] [--quick] [--json FILE] [--against holdfast,mosquitto,nats,amqtt]`"""
+"""`python -m benchmarks [names…] [--quick] [--json FILE] [--against holdfast,mosquitto,nats,amqtt]
+[--before DIR]`"""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from . import (
     failover,
     growth,
     ingesting,
+    instructions,
     kills,
     latency,
     memory,
@@ -68,6 +70,7 @@ BENCHMARKS = {
     "periods": periods.periods,
     "executions": executions.executions,
     "tls": tls.tls,
+    "instructions": instructions.instructions,
 }
 WIDTH_MIN = 120
 LATEST = Path(__file__).parent / "results" / "latest.md"
@@ -102,6 +105,9 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="short turns: all within two minutes")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the raw turns here")] = None,
     against: Annotated[str, typer.Option(help="the contestants")] = ",".join(NAMES),
+    before: Annotated[
+        Path | None, typer.Option(help="a built tree for `instructions` to compare with")
+    ] = None,
 ) -> None:
     """Measure Holdfast beside its peers and say which targets are reached."""
     console = Console()
@@ -110,7 +116,7 @@ def main(
     if unknown := [name for name in chosen if name not in BENCHMARKS]:
         raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(BENCHMARKS)}")
     raise_file_limit()
-    run = Run(contestants(against, console), quick)
+    run = Run(contestants(against, console), quick, before)
     machine = Machine.here(run.names)
     console.print(machine.line(), highlight=False)
     outcomes: dict[str, Outcome] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from .brokers import INFLIGHT_MAX, Broker
 from .load import (
@@ -33,6 +34,7 @@ class Run:
 
     names: list[str]
     quick: bool
+    before: Path | None = None
 
     def among(self, *wanted: str) -> list[str]:
         return [name for name in self.names if name in wanted]

@@ -1,0 +1,285 @@
+"""The paths through a broker that `instructions` counts, in made-up time and without sockets.
+
+    python paths.py [NAME]    prints the name of each path, and how much of it was done between two marks
+
+It runs against any tree of Holdfast that has the benches of its tests (PYTHONPATH says which), so only what
+all of them have is used. Packets are made before, and what the broker writes is hardly looked at, so that
+little but the broker runs.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+from tests.broker.bench import MS, WALL_NS, Bench, book, contract
+from tests.replication.notebook import KeptBench, Notebook
+from tests.replication.pair import Group
+from tests.security.guarded import Guarded
+
+from holdfast.broker.connection import Connection
+from holdfast.contract.model import ContractBook
+from holdfast.mqtt.codec import encode
+from holdfast.mqtt.packets import Connect, Disconnect, Packet, Publish, Subscribe, Subscription
+
+BATCH = 50
+WARM_UP = 20  # rounds
+CLIENTS = 200
+RETAINED = 20
+CONNACK, SUBACK = 0x20, 0x90
+COPIED_WITHIN = 12 * MS  # a copy waits a while for a dispatch that makes it superfluous
+PUBLISH_QOS1 = 0x32
+PASSWORD = b"a password"
+RULES = """
+[[rule]]
+everyone = true
+publish = ["own/%u/#"]
+subscribe = ["own/%u/#", "seen/#"]
+[[rule]]
+users = ["boss"]
+publish = ["#"]
+subscribe = ["#"]
+"""
+
+
+def mark() -> None:
+    """Callgrind writes down what it counted when this function of the C library is entered: see MARK."""
+    os.getloadavg()
+
+
+def rounds(warm_up: int, measured: int) -> Iterator[int]:
+    for number in range(warm_up + measured):
+        if number == warm_up:
+            gc.collect()
+            mark()
+        yield number
+    mark()
+
+
+class Raw:
+    """A connection whose output is taken and not looked at."""
+
+    def __init__(self, bench: Bench | Group, connection: Connection) -> None:
+        self.bench, self.connection = bench, connection
+        self.reads = True
+        self.out = b""
+        bench.clients[connection] = self  # type: ignore[assignment]
+
+    def collect(self) -> None:
+        self.out += self.connection.take_output()
+
+    def feed(self, data: bytes) -> None:
+        bench = self.bench
+        self.connection.feed(data, bench.now_ns, WALL_NS + bench.now_ns)
+        bench.run()
+
+    def acknowledge(self, topic_bytes: int, messages: int) -> None:
+        """PUBACK for all that came: messages of one size, with topics of one length."""
+        out, self.out = self.out, b""
+        size, rest = divmod(len(out), messages)
+        assert not rest, "messages of several sizes"
+        assert out[0] == PUBLISH_QOS1, out[:80]
+        acknowledgements = bytearray(b"\x40\x02\x00\x00" * messages)
+        at = 4 + topic_bytes
+        acknowledgements[2::4], acknowledgements[3::4] = out[at::size], out[at + 1 :: size]
+        self.feed(bytes(acknowledgements))
+
+
+def raw(bench: Bench | Group, client_id: str, **options: object) -> Raw:
+    """A client that was let in."""
+    return Raw(bench, bench.client(client_id, keep_alive=0, **options).connection)
+
+
+def subscriber(bench: Bench | Group, client_id: str, filter: str, qos: int) -> Raw:
+    client = bench.client(client_id, keep_alive=0)
+    assert client.subscribe(filter, qos).reasons == [qos]
+    return Raw(bench, client.connection)
+
+
+def fast() -> ContractBook:
+    return book(contract("fast", "fast/+", "50ms", 0), contract("kept", "kept/+", "1s", 0, durable="true"))
+
+
+def batch(prefix: str, qos: int) -> bytes:
+    return b"".join(
+        encode(Publish(f"{prefix}/{number:02}", b"x" * 16, qos, packet_id=number + 1 if qos else 0), 5)
+        for number in range(BATCH)
+    )
+
+
+def messages(bench: Bench | Group, prefix: str, qos: int, batches: int, fan_out: int = 1) -> int:
+    publisher = raw(bench, "publisher")
+    subscribers = [subscriber(bench, f"subscriber-{n}", f"{prefix}/+", qos) for n in range(fan_out)]
+    data = batch(prefix, qos)
+    for _ in rounds(WARM_UP, batches):
+        bench.now_ns += MS
+        publisher.feed(data)
+        for each in subscribers:
+            if qos:
+                each.acknowledge(len(prefix) + 3, BATCH)
+            assert len(each.out) > BATCH or qos
+            each.out = b""
+        if isinstance(bench, Group):
+            bench.pass_time(COPIED_WITHIN, COPIED_WITHIN // 4)
+        assert len(publisher.out) >= 4 * BATCH * (qos > 0)
+        publisher.out = b""
+    return batches * BATCH
+
+
+def qos0() -> int:
+    return messages(Bench(fast()), "fast", 0, 200)
+
+
+def qos1() -> int:
+    return messages(Bench(fast()), "fast", 1, 200)
+
+
+def qos0_journal() -> int:
+    return messages(KeptBench(Notebook(), fast()), "fast", 0, 200)
+
+
+def qos1_journal() -> int:
+    return messages(KeptBench(Notebook(), fast()), "fast", 1, 200)
+
+
+def durable() -> int:
+    return messages(KeptBench(Notebook(), fast()), "kept", 1, 200)
+
+
+def pair() -> int:
+    return messages(Group(), "safe", 1, 100)
+
+
+def pair_of_two() -> int:
+    return messages(Group(), "safe", 1, 100, fan_out=2)
+
+
+def pair_away() -> int:
+    """One session is away, and the others get what it does not."""
+    group = Group()
+    away = subscriber(group, "away", "safe/+", 1)
+    away.feed(encode(Disconnect(), 5))
+    return messages(group, "safe", 1, 40, fan_out=50)
+
+
+def newcomer(bench: Bench) -> Raw:
+    connection = bench.broker.open(None, bench.now_ns)
+    assert connection is not None
+    return Raw(bench, connection)
+
+
+def subscribe(number: int, filter: str) -> Packet:
+    return Subscribe(number + 1, [Subscription(filter, 1)])
+
+
+def connect() -> int:
+    bench = Bench(fast())
+    packets = [encode(Connect(f"client-{number}", keep_alive=60), 5) for number in range(WARM_UP + CLIENTS)]
+    for number in rounds(WARM_UP, CLIENTS):
+        client = newcomer(bench)
+        client.feed(packets[number])
+        assert client.out[0] == CONNACK
+    return CLIENTS
+
+
+def connect_and_subscribe(bench: Bench, filter: str, **options: object) -> int:
+    packets = [
+        (
+            encode(Connect(f"client-{number}", keep_alive=60, **options), 5),
+            encode(subscribe(number, f"{filter}/{number}"), 5),
+        )
+        for number in range(WARM_UP + CLIENTS)
+    ]
+    for number in rounds(WARM_UP, CLIENTS):
+        client = newcomer(bench)
+        for packet in packets[number]:
+            client.feed(packet)
+        assert client.out[-1] == 1, client.out
+    return CLIENTS
+
+
+def unguarded() -> int:
+    return connect_and_subscribe(Bench(fast()), "fast")
+
+
+def guarded() -> int:
+    bench = Guarded(RULES, 'users = "users"', {"boss": "line", "alice": "line"})
+    bench.knock(Connect("first", username="alice", password=PASSWORD))
+    bench.answer("alice")
+    return connect_and_subscribe(bench, "own/alice", username="alice", password=PASSWORD)
+
+
+def come_and_go() -> int:
+    bench = Bench(fast())
+    words = [encode(each, 5) for each in (Connect("client"), subscribe(1, "fast/1"), Disconnect())]
+    for _ in rounds(WARM_UP, CLIENTS):
+        client = newcomer(bench)
+        for word in words:
+            client.feed(word)
+        bench.clients.pop(client.connection, None)
+    return CLIENTS
+
+
+def subscribe_one() -> int:
+    client = raw(Bench(fast()), "subscriber")
+    packets = [encode(subscribe(n, f"some/where/{n}"), 5) for n in range(WARM_UP + 2 * CLIENTS)]
+    for number in rounds(WARM_UP, 2 * CLIENTS):
+        client.feed(packets[number])
+        assert client.out[0] == SUBACK
+        client.out = b""
+    return 2 * CLIENTS
+
+
+def subscribe_retained() -> int:
+    bench = Bench(fast())
+    publisher = raw(bench, "publisher")
+    for number in range(RETAINED):
+        publisher.feed(encode(Publish(f"kept/{number}", b"x" * 16, 0, retain=True), 5))
+    client = raw(bench, "subscriber")
+    packet = encode(Subscribe(1, [Subscription("kept/+", 0)]), 5)
+    for _ in rounds(WARM_UP, CLIENTS):
+        client.feed(packet)
+        assert client.out.count(b"kept/") == RETAINED
+        client.out = b""
+    return CLIENTS
+
+
+def new_topic() -> int:
+    bench = Bench(fast())
+    publisher, other = raw(bench, "publisher"), subscriber(bench, "subscriber", "fast/+", 0)
+    batches = [
+        b"".join(encode(Publish(f"fast/{first + n}", b"x" * 16, 0), 5) for n in range(BATCH))
+        for first in range(0, (WARM_UP + CLIENTS) * BATCH, BATCH)
+    ]
+    for number in rounds(WARM_UP, CLIENTS):
+        publisher.feed(batches[number])
+        assert len(other.out) > BATCH
+        other.out = b""
+    return CLIENTS * BATCH
+
+
+PATHS: dict[str, Callable[[], int]] = {
+    "message, QoS 0": qos0,
+    "message, QoS 1": qos1,
+    "message, QoS 0, journal": qos0_journal,
+    "message, QoS 1, journal": qos1_journal,
+    "message, QoS 1, durable": durable,
+    "message, QoS 1, pair that copies": pair,
+    "the same to 2 subscribers": pair_of_two,
+    "the same to 50, and one is away": pair_away,
+    "CONNECT": connect,
+    "SUBSCRIBE": subscribe_one,
+    "CONNECT, SUBSCRIBE": unguarded,
+    "CONNECT, SUBSCRIBE, users and rules": guarded,
+    "CONNECT, SUBSCRIBE, DISCONNECT": come_and_go,
+    "SUBSCRIBE over 20 retained names": subscribe_retained,
+    "first message on a new topic": new_topic,
+}
+
+
+if __name__ == "__main__":
+    gc.disable()
+    for name in sys.argv[1:] or PATHS:
+        print(name, PATHS[name](), sep="\t")
