@@ -394,6 +394,12 @@ class Clients:
                 state.will, state.will_ns = state.last_will, now_ns + delay_s * S
             self.look_at(session, now_ns)
 
+    def none_away(self) -> None:
+        """Another broker serves, and decides when sessions end and wills are due."""
+        for session in self.sessions.values():
+            session.state.expires_ns = session.state.will = None
+            self.broker.watched_sessions.forget(session)
+
     def look_at(self, session: Session, now_ns: int) -> None:
         """A session without a connection: what is due now, and when to look again."""
         state: SessionState = session.state
