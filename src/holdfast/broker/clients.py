@@ -436,7 +436,6 @@ class Clients:
         self.broker.channels.ended(session)
         self.broker.recorder.ended(session)
         self.broker.access.ended(session)
-        session.clear()
         self.by_serial.pop(session.serial, None)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]

@@ -132,4 +132,5 @@ cdef class Session:
     cdef void want_pump(self) noexcept
     cdef bint window_open(self) noexcept
     cdef void _advance(self) noexcept
+    cpdef bint clear_some(self, uint64_t most) noexcept
     cdef void _drop_everything(self) noexcept

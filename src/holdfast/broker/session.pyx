@@ -61,18 +61,27 @@ cdef class Session:
         self.recovered = None
         self.runs = None
 
-    cdef void _drop_everything(self) noexcept:
+    cpdef bint clear_some(self, uint64_t most) noexcept:
+        """Lets go of so many messages at most, before the end; says whether more are left."""
         cdef int i
         for i in range(LANES):
-            while self.lanes[i].len:
+            while self.lanes[i].len and most:
                 self.forget_first(&self.lanes[i])
+                most -= 1
+        while self.head != self.tail and most:
+            self.land(&self.flights[self.head & (self.flights_cap - 1)])
+            self.head += 1
+            most -= 1
+        self.resend = self.tail
+        return self.queued > 0 or self.head != self.tail
+
+    cdef void _drop_everything(self) noexcept:
+        cdef int i
+        self.clear_some(<uint64_t>-1)
+        for i in range(LANES):
             free(self.lanes[i].jobs)
             self.lanes[i].jobs = NULL
             self.lanes[i].cap = 0
-        while self.head != self.tail:
-            self.land(&self.flights[self.head & (self.flights_cap - 1)])
-            self.head += 1
-        self.resend = self.tail
         free(self.flights)
         self.flights = NULL
         self.flights_cap = 0
