@@ -15,10 +15,13 @@ from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
 from holdfast.broker.retained import RetainedNames
 from holdfast.broker.rules import PUBLISHING_ALL
-from holdfast.broker.subscribing import FILTERS_AT_ONCE
+from holdfast.broker.subscribing import CLEARED_AT_ONCE, FILTERS_AT_ONCE
 from holdfast.broker.work import (
     ASIDE_PER_TURN,
+    CLEARED,
     CONTROL_PER_TURN,
+    DROP,
+    ENDED_PER_TURN,
     FILTER,
     GRANT,
     INTERRUPTED_PER_TURN,
@@ -48,7 +51,7 @@ from holdfast.units import S
 
 QUOTA_EXCEEDED, PACKET_TOO_LARGE, NOT_AUTHORIZED = 0x97, 0x95, 0x87
 BATCH = FILTERS_AT_ONCE * (FILTER + 2 * GRANT)  # what is done before it is looked whether a share is spent
-TURN_MAX = INTERRUPTED_PER_TURN + ASIDE_PER_TURN + 3 * BATCH
+TURN_MAX = INTERRUPTED_PER_TURN + ASIDE_PER_TURN + ENDED_PER_TURN + 3 * BATCH
 MANY = 20 * ROUND // FILTER
 
 
@@ -317,6 +320,57 @@ def test_the_subscriptions_of_a_session_that_ended_go_in_pieces_and_get_nothing(
     turns_to_rest(bench)
     assert [message.payload for message in stays.messages()] == [b"0", b"1", b"2", b"3"]
     assert len(bench.broker.core.tree) == 1
+    assert bench.broker.core.messages_held == bench.broker.core.retained_count
+
+
+@pytest.mark.parametrize("how", ["expire", "lost", "disconnect"])
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65])
+def test_many_sessions_that_end_together_are_worked_off_in_bounded_turns(how: str, count: int) -> None:
+    bench = Bench()
+    expiry = Properties(session_expiry=1 if how == "expire" else 0)
+    clients = [bench.client(f"c{number}", properties=expiry) for number in range(count)]
+    for number, client in enumerate(clients):
+        client.say(subscribe(*(f"{number}/{each}" for each in range(ENDED_PER_TURN // DROP))))
+    other = bench.client("o")
+    for client in clients:
+        if how == "disconnect":
+            client.send(Disconnect())
+        else:
+            bench.broker.lost(client.connection, bench.now_ns)
+    assert bench.broker.works.spent
+    bench.now_ns += 2 * S if how == "expire" else 0
+    other.send(subscribe("a", packet_id=2))
+    turns = turns_to_rest(bench)
+    assert turns >= count * ENDED_PER_TURN // TURN_MAX
+    assert [type(each) for each in other.take()] == [Suback]
+    assert list(bench.broker.clients.sessions) == ["o"]
+    assert len(bench.broker.core.tree) == 1
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1, 10 * CLEARED_AT_ONCE])
+def test_what_waited_for_a_session_that_ended_goes_in_pieces(over: int) -> None:
+    """And what is offered meanwhile is not kept, nor does the session end twice."""
+    count = CLEARED * ENDED_PER_TURN + over
+    bench = Bench()
+    away, publisher = bench.client("a", properties=Properties(session_expiry=1)), bench.client("p")
+    away.subscribe("t/#", qos=1)
+    bench.broker.lost(away.connection, bench.now_ns)
+    for number in range(count):
+        publisher.publish("t/x", b"", qos=1, packet_id=1 + number % 60_000)
+        if number % 100 == 0:
+            bench.run()
+    bench.run()
+    session = bench.broker.clients.sessions["a"]
+    assert session.queued == count
+    bench.now_ns += 2 * S
+    bench.turn()
+    assert (session.queued > 0) == (over > 0)
+    assert "a" not in bench.broker.clients.sessions
+    again = bench.client("a", properties=Properties(session_expiry=1))
+    publisher.publish("t/x", b"", qos=1, packet_id=1)
+    turns_to_rest(bench)
+    assert session.queued == session.held_bytes == 0
+    assert bench.broker.clients.sessions["a"] is again.connection.session
     assert bench.broker.core.messages_held == bench.broker.core.retained_count
 
 

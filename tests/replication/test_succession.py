@@ -475,3 +475,27 @@ def test_a_view_with_another_heir_waits_until_the_heirs_of_before_know_it() -> N
     group.pass_time(1_000 * MS, 5 * MS)
     assert len(serving(group)) == 1
     assert len(group.primary.view.heirs) == 2
+
+
+@pytest.mark.parametrize("will", [None, Will("safe/will", b"w", qos=1)])
+def test_a_stale_primary_that_steps_down_ends_no_session_that_the_new_one_keeps(will: Will | None) -> None:
+    group = Group()
+    first = group.client("c", expiry_s=1, will=will)
+    first.subscribe("safe/1", qos=1)
+    group.members["a"].lost(first.connection, group.now_ns)
+    group.run()
+    group.stalled.add("a")
+    group.pass_time(100 * MS)
+    again = group.client("c", "b", expiry_s=1, will=will)
+    group.stalled.clear()
+    group.pass_time(200 * MS)
+    a, b = group.members["a"], group.members["b"]
+    assert (a.role, b.role) == (Role.BACKUP, Role.PRIMARY)
+    published = a.core.number
+    group.pass_time(2_000 * MS, step_ns=10 * MS)
+    assert not again.connection.closing
+    for member in (b, a):
+        assert list(member.broker.clients.sessions["c"].subscriptions) == ["safe/1"]
+    assert a.core.number == published
+    group.crash("b")
+    assert list(group.client("c", "a", expiry_s=1).connection.session.subscriptions) == ["safe/1"]

@@ -39,6 +39,7 @@ from holdfast.broker.work import (
     BYTES,
     CONNECT,
     CONTROL_PER_TURN,
+    ENDED_PER_TURN,
     INTERRUPTED_PER_TURN,
     PACKET,
     READ_AT_ONCE,
@@ -195,6 +196,7 @@ class Broker:
         core = self.core
         core.board.now_ns = now_ns
         core.board.wall_ns = wall_ns
+        self.works.ended_left = ENDED_PER_TURN
         if self.works.interrupted:
             self.works.turn(INTERRUPTED_PER_TURN, now_ns)
         if core.aside:
@@ -496,6 +498,8 @@ class Broker:
         """A session's bounds are reached and its contracts allow no more losses: it ends, loudly."""
         sessions, self.core.board.overloaded = self.core.board.overloaded, []
         for session, queued, shared in sessions:
+            if session.state.ended:
+                continue
             text = TOO_MUCH_OF_ALL if shared else TOO_SLOW
             self.event("overloaded", {"client": session.client_id, "queued": queued, "why": text})
             self.clients.end_now(session, now_ns, Reason.QUOTA_EXCEEDED, text)

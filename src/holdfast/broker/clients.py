@@ -396,6 +396,12 @@ class Clients:
                 state.will, state.will_ns = state.last_will, now_ns + delay_s * S
             self.look_at(session, now_ns)
 
+    def none_away(self) -> None:
+        """Another broker serves, and decides when sessions end and wills are due."""
+        for session in self.sessions.values():
+            session.state.expires_ns = session.state.will = None
+            self.broker.watched_sessions.forget(session)
+
     def look_at(self, session: Session, now_ns: int) -> None:
         """A session without a connection: what is due now, and when to look again."""
         state: SessionState = session.state
@@ -433,7 +439,6 @@ class Clients:
         self.broker.channels.ended(session)
         self.broker.recorder.ended(session)
         self.broker.access.ended(session)
-        session.clear()
         self.by_serial.pop(session.serial, None)
         if self.sessions.get(session.key) is session:
             del self.sessions[session.key]

@@ -81,7 +81,7 @@ cdef class Session:
     cdef uint64_t announced, announced_safe # up to where heir and journal heard of them; surely, the journal
     cdef uint64_t announced_turn            # of the journal: then it knows the rest
     cdef uint32_t behind        # steps of QoS 2 deliveries that wait for the journal
-    cdef bint pumping, impatient, reported
+    cdef bint pumping, impatient, reported, given_up
     cdef dict holding           # publishers that are not read for this session's sake -> how patiently
     cdef readonly int64_t held_since_ns
     cdef public int64_t awaited_ns      # until then the client of a crashed primary is expected here
@@ -134,4 +134,5 @@ cdef class Session:
     cdef bint window_open(self) noexcept
     cdef void _advance(self) noexcept
     cpdef void give_up(self)
-    cdef void _let_everything_go(self, bint dropped) noexcept
+    cpdef bint clear_some(self, uint64_t most) noexcept
+    cdef void _drop_everything(self) noexcept

@@ -46,7 +46,7 @@ cdef class Session:
             raise MemoryError
 
     def __dealloc__(self) -> None:
-        self._let_everything_go(False)
+        self._drop_everything()
         pool_leave(&self.share)
 
     @property
@@ -56,7 +56,7 @@ cdef class Session:
 
     def clear(self) -> None:
         """The session ends: nothing that waits for its client is kept."""
-        self._let_everything_go(False)
+        self._drop_everything()
         self.board.log_flight(0, self.serial, 0)
         self.received = self.kept = self.recalled = None
         self.recovered = None
@@ -65,26 +65,36 @@ cdef class Session:
     cpdef void give_up(self):
         """More waits for the client than may: it is sent no more, and what it has not confirmed counts as dropped."""
         self.window = 0
-        self._let_everything_go(True)
+        self.given_up = True
+        self._drop_everything()
 
-    cdef void _let_everything_go(self, bint dropped) noexcept:
+    cpdef bint clear_some(self, uint64_t most) noexcept:
+        """Lets go of so many messages at most, before the end; says whether more are left."""
         cdef int i
         cdef Flight* flight
         for i in range(LANES):
-            while self.lanes[i].len:
-                if dropped:
+            while self.lanes[i].len and most:
+                if self.given_up:
                     self.drop(self.lanes[i].jobs[0].message)
                 self.forget_first(&self.lanes[i])
-            free(self.lanes[i].jobs)
-            self.lanes[i].jobs = NULL
-            self.lanes[i].cap = 0
-        while self.head != self.tail:
+                most -= 1
+        while self.head != self.tail and most:
             flight = &self.flights[self.head & (self.flights_cap - 1)]
-            if dropped and flight.message != NULL:
+            if self.given_up and flight.message != NULL:
                 self.drop(flight.message)
             self.land(flight)
             self.head += 1
+            most -= 1
         self.resend = self.tail
+        return self.queued > 0 or self.head != self.tail
+
+    cdef void _drop_everything(self) noexcept:
+        cdef int i
+        self.clear_some(<uint64_t>-1)
+        for i in range(LANES):
+            free(self.lanes[i].jobs)
+            self.lanes[i].jobs = NULL
+            self.lanes[i].cap = 0
         free(self.flights)
         self.flights = NULL
         self.flights_cap = 0
@@ -100,7 +110,7 @@ cdef class Session:
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head
         self.impatient = False
-        self.reported = False
+        self.reported = self.given_up = False
         self.want_pump()
 
     def detach(self) -> None:

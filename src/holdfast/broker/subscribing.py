@@ -28,6 +28,7 @@ from holdfast.broker.session import Session
 from holdfast.broker.subscriptions import Ended, Subscription
 from holdfast.broker.work import (
     BYTES,
+    CLEARED,
     CONTRACTS,
     DROP,
     FILTER,
@@ -53,10 +54,10 @@ FAILURE_BEFORE_MQTT_5 = 0x80
 ENDED_MAX = 64  # subscriptions that were given up and still get what is older
 OPEN = 2**64 - 1  # until the next slice
 FILTERS_AT_ONCE = 16  # are read of a packet before they are made
+CLEARED_AT_ONCE = 96  # messages that waited for a session that ended
 
 # What is done at once, in units; the rest goes on in turns.
 GRANTED_AT_ONCE = 256
-DROPPED_AT_ONCE = 640
 REPLAYED_AT_ONCE = 256
 
 
@@ -456,10 +457,11 @@ class Subscribing:
                 self.broker.recorder.subscribed(lowered, wanted)
 
     def drop_all(self, session: Session) -> None:
-        """The session ended: it has no subscription any more, and in a while nor has the tree one of it."""
+        """The session ended: it has no subscription any more, and in a while nor has the tree one of it, nor
+        is anything left that waited for it."""
         self.broker.access.subscribed(session, -len(session.subscriptions))
         dropped, session.subscriptions = session.subscriptions, {}
-        self.broker.works.begin(self._drop_all(dropped), DROPPED_AT_ONCE)
+        self.broker.works.end(self._drop_all(session, dropped))
         if self.broker.core.ended:
             all_ended = self.broker.core.ended
             self._keep_ended(
@@ -467,11 +469,16 @@ class Subscribing:
                 [ended for ended in all_ended if ended.subscription.session is session],
             )
 
-    def _drop_all(self, dropped: dict[str, Subscription]) -> Pieces:
+    def _drop_all(self, session: Session, dropped: dict[str, Subscription]) -> Pieces:
+        works = self.broker.works
         while dropped:
             self._remove(dropped.popitem()[1])
-            self.broker.works.spent += DROP
+            works.spent += DROP
             yield
+        while session.clear_some(CLEARED_AT_ONCE):
+            works.spent += CLEARED_AT_ONCE // CLEARED
+            yield
+        session.clear()
 
 
 def with_qos(subscription: Subscription, qos: int) -> Subscription:

@@ -31,6 +31,7 @@ FILTER = 16  # a subscription made or given up
 FILTER_BYTES = 64  # of a filter in a unit, besides
 GRANT = 2  # a filter of a SUBACK
 DROP = 10  # a subscription of a session that ended
+CLEARED = 3  # messages in a unit that waited for a session that ended
 CONTRACTS = 4  # contracts in a unit that a requirement is held against
 BYTES = 128  # of a packet in a unit, read and checked
 
@@ -39,6 +40,7 @@ READ_PER_TURN = 2048  # on what is read before it; then clients are not read unt
 READ_AT_ONCE = 512  # of these by one connection: beyond that it is put aside
 ASIDE_PER_TURN = 512  # on those that were put aside
 INTERRUPTED_PER_TURN = 1024  # on what was interrupted
+ENDED_PER_TURN = 640  # at once on what sessions leave that end; the rest is interrupted
 CONTROL_PER_TURN = 2048  # on CONNECT, DISCONNECT and faults
 REPLAYED_PER_TURN = 1024  # on retained messages for new subscriptions
 
@@ -49,6 +51,8 @@ class Works:
     def __init__(self, mistaken: Callable[[Connection, Exception, int], None]) -> None:
         self.spent = 0  # units, by all work so far
         self.interrupted: deque[tuple[Pieces, Connection | None]] = deque()
+        self.ended_left = ENDED_PER_TURN  # units for sessions that end before the next turn
+        self._ending: deque[Pieces] = deque()
         self._mistaken = mistaken
 
     def begin(self, pieces: Pieces, units: int, connection: Connection | None = None) -> int:
@@ -59,6 +63,26 @@ class Works:
                 self.interrupted.append((pieces, connection))
                 break
         return self.spent - before
+
+    def end(self, pieces: Pieces) -> None:
+        """What a session leaves that ends. However many end together, they have one place in the order."""
+        if self.ended_left > 0 and not self._ending:
+            before = self.spent
+            for _ in pieces:
+                if self.spent - before >= self.ended_left:
+                    break
+            self.ended_left -= max(self.spent - before, 1)
+            if self.ended_left > 0:
+                return
+        if not self._ending:
+            self.interrupted.append((self._end_all(), None))
+        self._ending.append(pieces)
+
+    def _end_all(self) -> Pieces:
+        while self._ending:
+            yield from self._ending[0]
+            self._ending.popleft()
+            self.spent += 1
 
     def turn(self, units: int, now_ns: int) -> None:
         """Goes on with what was interrupted, some of each after the other."""

@@ -4,6 +4,7 @@ Laws:
 - while another broker serves, ordinary clients are sent to it, politely
 - a client that asks for it is kept, its packets unread, until this broker serves
 - a client that knows a higher view than ours is believed, if its user may say so
+- while another broker serves, no session ends here by itself, whether its client was connected or not
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Door:
                 self.broker.clients.hand_on(
                     connection, now_ns, reason, "another broker of the group serves now"
                 )
+        self.broker.clients.none_away()
 
 
 def view_number(packet: Connect | Disconnect | Publish) -> int:
