@@ -326,20 +326,25 @@ def test_a_flood_of_subscribes_is_answered_whole_and_messages_go_on() -> None:
     assert answers == list(range(1, count + 1))
 
 
-def test_a_connection_has_a_bounded_number_of_subacks_to_wait_for() -> None:
+@pytest.mark.parametrize(("filters", "at_once"), [(1, 256), (100, 3), (255, 2), (256, 1), (300, 1)])
+def test_a_connection_has_a_bounded_number_of_filters_to_be_answered(filters: int, at_once: int) -> None:
+    """So many are in force while a slow heir is waited for: small SUBSCRIBEs are as good as a large one."""
     bench, recorder = late_bench()
     client = bench.client("c")
-    client.send(
-        *[subscribe(f"a/{number}", packet_id=number + 1) for number in range(40)], Publish("a/1", b"x")
-    )
+    count = at_once + 10
+    asked = [
+        subscribe(*[f"a/{number}/{each}" for each in range(filters)], packet_id=number + 1)
+        for number in range(count)
+    ]
+    client.send(*asked, Publish("a/1/0", b"x"))
     bench.run()
-    waiting = len(recorder.waits)
-    assert waiting == 16
-    for _ in range(40):
+    assert len(recorder.waits) == at_once
+    assert len(client.connection.session.subscriptions) == at_once * filters
+    for _ in range(count):
         recorder.settle()
         bench.run()
     got = client.take()
-    assert [packet.packet_id for packet in got if isinstance(packet, Suback)] == list(range(1, 41))
+    assert [packet.packet_id for packet in got if isinstance(packet, Suback)] == list(range(1, count + 1))
     assert [packet.payload for packet in got if isinstance(packet, Publish)] == [b"x"]
 
 

@@ -41,7 +41,7 @@ cdef Topic denied
 cdef Topic* DENIED = &denied    # no topic: its client may not publish to it, and it is not in the table
 
 cdef enum:
-    UNANSWERED_MAX = 16     # SUBSCRIBEs and UNSUBSCRIBEs of one connection: more wait for an answer
+    UNANSWERED_MAX = 256    # filters that one connection asked for, or gave up: more wait for an answer
 
 cdef enum:
     MALFORMED_PACKET = 0x81

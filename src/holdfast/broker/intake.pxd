@@ -32,7 +32,7 @@ cdef class Intake(UnfinishedWire):
     cdef readonly bint blocked  # nothing more is looked at until plain Python has answered, or a standby takes over
     cdef public object warm     # the CONNECT of a client that a standby keeps until it is needed
     cdef readonly tuple control # (first byte, body) that plain Python is to handle
-    cdef public uint32_t unanswered     # SUBSCRIBEs and UNSUBSCRIBEs that took effect and are not answered yet
+    cdef public uint32_t unanswered     # filters of SUBSCRIBEs and UNSUBSCRIBEs that are in effect, and not answered yet
     cdef readonly uint64_t number_published     # the number of its last PUBLISH
     cdef bint held_back         # too many of them: its next one waits for an answer
     cdef bint fresh             # what is looked at was read just now

@@ -93,9 +93,9 @@ cdef class Intake(UnfinishedWire):
         if self.pending.len and not self.closing:
             self._take(NULL, 0)
 
-    def answered(self) -> None:
-        """One of its SUBSCRIBEs or UNSUBSCRIBEs was."""
-        self.unanswered -= 1
+    def answered(self, uint32_t filters) -> None:
+        """A SUBSCRIBE or UNSUBSCRIBE of so many filters was."""
+        self.unanswered -= filters
         if self.held_back and not self.closing:
             self.held_back = False
             self.core.aside.append(self)

@@ -147,7 +147,7 @@ class Subscribing:
             works.spent += len(filters) * cost + (at - begun) // FILTER_BYTES
             if at < len(body):
                 yield
-        connection.unanswered += 1
+        connection.unanswered += len(asked.made)
         core.unanswered.append(asked)
         if broker.recorder.asked_at_once:
             self.answer(core.board.now_ns)
@@ -226,7 +226,7 @@ class Subscribing:
             works.spent += GRANT
             if not len(reasons) % FILTERS_AT_ONCE:
                 yield
-        connection.answered()
+        connection.answered(len(asked.made))
         if connection.closing:
             return
         properties = Properties(user=self.broker.view_for(connection))
@@ -368,14 +368,14 @@ class Subscribing:
             if at < len(body):
                 yield
         left.ended = [ended for ended in left.ended if ended in core.ended]
-        connection.unanswered += 1
+        connection.unanswered += len(left.reasons)
         core.unanswered.append(left)
         if self.broker.recorder.asked_at_once:
             self.answer(core.board.now_ns)
 
     def _confirm_left(self, left: Left) -> None:
         connection = left.connection
-        connection.answered()
+        connection.answered(len(left.reasons))
         if connection.closing:
             return
         properties = Properties(user=self.broker.view_for(connection))

@@ -37,6 +37,7 @@ from holdfast.runtime.slots cimport FREE, GREETING, LINGERING, LISTENER, OPEN, K
 
 cdef enum:
     EVENTS_MAX = 256
+    FEW_EVENTS = 32             # of more at once nobody can say which came first
     PASSES_MAX = 4              # while the broker is sated: other brokers are heard every so often
     ACCEPTS_MAX = 64            # in one poll: a storm of connects must not hold up a message
     UNSENT_BYTES_MAX = 65536    # what may wait in the kernel for one subscriber
@@ -169,6 +170,10 @@ cdef class Poller:
                 events[i].events = 0
         self._serve_clients(events, n, False, now_ns, wall_ns)
         self._serve_clients(events, n, True, now_ns, wall_ns)
+        if n <= FEW_EVENTS:
+            # Whom the kernel told of stays on its list, ahead of whoever comes, until it is asked again. Asked before
+            # anybody is answered, it lists what comes after an answer in the order in which it came.
+            epoll_wait(self.epoll, events, EVENTS_MAX, 0)
         return True
 
     cdef void _serve_clients(self, epoll_event* events, int n, bint greedy, int64_t now_ns, int64_t wall_ns) except *:
