@@ -13,7 +13,18 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.config import INT_MAX, Checked, Limits, Reader, duration, fraction_ppm, named, text, whole
+from holdfast.config import (
+    INT_MAX,
+    Checked,
+    Limits,
+    Reader,
+    did_you_mean,
+    duration,
+    fraction_ppm,
+    named,
+    text,
+    whole,
+)
 from holdfast.errors import Problem
 from holdfast.units import MS, US, S
 
@@ -155,10 +166,12 @@ class ContractBook(Checked, frozen=True, kw_only=True):
         places += [(f"contract[{index}]", contract) for index, contract in enumerate(self.contracts)]
         for at, contract in places:
             if contract.destination not in known:
+                near = did_you_mean(contract.destination, known)
+                near = f"; {near}" if near else ""
                 yield Problem(
                     f"{at}.destination",
                     f'"{contract.destination}" is not in deployment.broker_to_subscriber, '
-                    f"which has {', '.join(known)} (in {contract.name!r})",
+                    f"which has {', '.join(known)}{near} (in {contract.name!r})",
                 )
 
     def _limit_problems(self) -> Iterator[Problem]:
