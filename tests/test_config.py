@@ -2,16 +2,29 @@
 
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config import FILE_BYTES_MAX, PARTS, PARTS_OF_MEMORY, Limits, load, loads
-from holdfast.errors import ConfigError
+from holdfast.config import (
+    FILE_BYTES_MAX,
+    PARTS,
+    PARTS_OF_MEMORY,
+    Checked,
+    Limits,
+    load,
+    loads,
+    named,
+    text,
+    whole,
+)
+from holdfast.errors import ConfigError, Problem
 
 # Every field of [limits]: a value that does, and one that does not.
 FIELDS = {
@@ -213,3 +226,98 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "limits.toml"
     file.write_text('connect_timeout = "2s"\n')
     assert load(file, Limits) == Limits(connect_timeout_ns=2_000_000_000)
+
+
+class Part(Checked, frozen=True, kw_only=True):
+    loss_tolerance: Annotated[int, whole(0, 9, 1)]
+    name: Annotated[str, text(9, "a")]
+    loss_run: Annotated[int, whole(0, 9, 1)] = 0
+    unarbitrated: Literal["wait", "go-on"] = "wait"
+    mode: Literal["fast", "slow"] | None = None
+
+    def relations(self) -> Iterator[Problem]:
+        if self.loss_run > self.loss_tolerance:
+            yield Problem("loss_run", "more than loss_tolerance")
+
+
+class Parts(Checked, frozen=True, kw_only=True):
+    parts: tuple[Part, ...] = named("part", ())
+
+    def relations(self) -> Iterator[Problem]:
+        if len({part.name for part in self.parts}) < len(self.parts):
+            yield Problem("part", "a name is there twice")
+
+
+def said_of(document: str) -> dict[str, str]:
+    with pytest.raises(ConfigError) as error:
+        loads(document, Parts)
+    first = reversed(error.value.problems)
+    return {problem.path: problem.message.partition(" (in ")[0] for problem in first}
+
+
+@pytest.mark.parametrize(
+    ("found", "meant"),
+    [
+        ("loss_t", "loss_tolerance"),
+        ("loss-tolerance", "loss_tolerance"),
+        ("LossTolerance", "loss_tolerance"),
+        ("los_tolerance", "loss_tolerance"),
+        ("loss", "loss_tolerance or loss_run"),
+        ("unarb", "unarbitrated"),
+        ("nam", "name"),
+    ],
+)
+def test_a_beginning_or_a_misspelling_is_answered_with_what_is_known(found: str, meant: str) -> None:
+    said = said_of(f'[[part]]\nloss_tolerance = 1\nname = "a"\n{found} = 1')
+    assert said[f"part[0].{found}"] == f"unknown name; did you mean {meant}?"
+
+
+@pytest.mark.parametrize("found", ["lo", "zzz", "x" * 5000, "loss_tolerance_of_all_the_topics_in_the_plant"])
+def test_what_is_near_nothing_is_answered_with_all_that_is_known(found: str) -> None:
+    said = said_of(f'[[part]]\nloss_tolerance = 1\nname = "a"\n{found} = 1')
+    assert "unknown name; known here: loss_tolerance, name, loss_run, unarbitrated, mode" in said.values()
+
+
+def test_a_misspelt_name_hides_no_other_problem() -> None:
+    """Its value is read for what was meant: that is not missing, and what depends on it is judged too."""
+    part = '[[part]]\nloss_tolerence = 1\nname = "a"\nloss_run = 2\n'
+    assert said_of(part + part) == {
+        "part[0].loss_tolerence": "unknown name; did you mean loss_tolerance?",
+        "part[0].loss_run": "more than loss_tolerance",
+        "part[1].loss_tolerence": "unknown name; did you mean loss_tolerance?",
+        "part[1].loss_run": "more than loss_tolerance",
+    }
+    twice = '[[part]]\nloss_tolerence = 1\nname = "a"\n'
+    assert said_of(twice + twice)["part"] == "a name is there twice"
+    with pytest.raises(ConfigError) as error:
+        loads('[[part]]\nloss_tolerence = 10\nname = "a"', Parts)
+    assert [problem.path for problem in error.value.problems] == ["part[0].loss_tolerence"] * 2
+    assert "found 10; expected a whole number" in error.value.problems[1].message
+    both = said_of('[[part]]\nloss_tolerance = 10\nloss_tolerence = 1\nname = "a"')
+    assert both["part[0].loss_tolerance"].startswith("found 10; expected a whole number")
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ('unarbitrated = "goon"', '"go-on"'),
+        ('unarbitrated = "Wait"', '"wait"'),
+        ('unarbitrated = "go_on"', '"go-on"'),
+        ('mode = "fst"', '"fast"'),
+        ('unarbitrated = "never"', ""),
+        ("unarbitrated = 1", ""),
+        ("mode = []", ""),
+    ],
+)
+def test_a_value_that_is_one_of_a_few_is_answered_with_the_nearest_and_all(line: str, meant: str) -> None:
+    key = line.split(" ")[0]
+    message = said_of(f'[[part]]\nloss_tolerance = 1\nname = "a"\n{line}')[f"part[0].{key}"]
+    assert (f"did you mean {meant}?" in message) == bool(meant)
+    both = '"wait" or "go-on"' if key == "unarbitrated" else '"fast" or "slow"'
+    assert f"expected {both}, for example {key} = " in message
+
+
+def test_a_value_that_is_one_of_a_few_is_checked_in_code_too() -> None:
+    with pytest.raises(ConfigError):
+        Part(loss_tolerance=1, name="a", unarbitrated="goon")  # type: ignore[arg-type]
+    assert Part(loss_tolerance=1, name="a", mode="slow").mode == "slow"

@@ -1,7 +1,8 @@
 """Configuration files become frozen, validated objects, or one ConfigError that lists every problem.
 
 - A file is read whole: each problem names its field, what was found, what was expected and what would do.
-- A name in a file is the field's name without `_ns`; unknown names are problems, never ignored.
+- A name in a file is the field's name without `_ns`; unknown names are problems, never ignored. One that is
+  close to a known one is taken for it, so that whatever else is wrong is found too.
 - An object is checked when it is made, from a file or in code: a `Checked` that exists is valid.
 """
 
@@ -27,6 +28,8 @@ from holdfast.units import DURATION_NS_MAX, MS, S, parse_duration
 FILE_BYTES_MAX = 16 * 1024 * 1024
 SHOWN_CHARS_MAX = 60
 INT_MAX = 2**53
+PREFIX_CHARS_MIN = 3  # of a name that stands for the known ones that begin with it
+NEAR_MAX = 3
 
 C = TypeVar("C", bound="Checked")
 
@@ -120,6 +123,21 @@ def text(chars_max: int, example: str) -> Reader:
     return Reader(f"printable text of 1 to {chars_max} characters", json.dumps(example), decode, check)
 
 
+def one_of(*words: str) -> Reader:
+    """One of a few words."""
+
+    def decode(found: object) -> str:
+        if not isinstance(found, str):
+            raise ValueError
+        return found
+
+    def check(value: str) -> None:
+        if value not in words:
+            raise ValueError(did_you_mean(value, words, quoted=True))
+
+    return Reader(" or ".join(json.dumps(word) for word in words), json.dumps(words[0]), decode, check)
+
+
 # -- objects that check themselves ---------------------------------------------------------------------------
 
 
@@ -164,6 +182,8 @@ def _fields(struct: type[Checked]) -> tuple[_Field, ...]:
 
 
 def _reader_of(hint: Any) -> Reader | None:
+    if get_origin(hint) is Literal:
+        return one_of(*get_args(hint))
     found = (extra for extra in get_args(hint)[1:] if isinstance(extra, Reader))
     return next(found, None) if get_origin(hint) is Annotated else None
 
@@ -193,10 +213,25 @@ def _unfit(found: object, why: str, reader: Reader, key: str, item: bool = False
     return f"found {_show(found)}{because}; expected {reader.expected}, for example {key} = {example}"
 
 
-def _unknown(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key[:SHOWN_CHARS_MAX], known, n=1)
-    would_do = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
-    return f"unknown name; {would_do}"
+def nearest(found: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """What `found` was probably meant to be: the known names that begin with it, or else the most similar."""
+    plain = {_letters(each): each for each in known}
+    wanted = _letters(found[:SHOWN_CHARS_MAX])
+    begun = [each for letters, each in plain.items() if letters.startswith(wanted)]
+    if len(wanted) >= PREFIX_CHARS_MIN and 1 <= len(begun) <= NEAR_MAX:
+        return begun
+    return [plain[letters] for letters in difflib.get_close_matches(wanted, plain, n=most)]
+
+
+def _letters(name: str) -> str:
+    """Without what people mix up: capitals, hyphens and underscores."""
+    return name.lower().replace("-", "").replace("_", "")
+
+
+def did_you_mean(found: str, known: Iterable[str], otherwise: str = "", quoted: bool = False) -> str:
+    """The question, or `otherwise` if nothing known is near."""
+    near = [json.dumps(each) if quoted else each for each in nearest(found, known)]
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 def _join(at: str, key: str) -> str:
@@ -222,11 +257,11 @@ class _Walk:
         return _BAD
 
     def value(self, found: object, hint: Any, at: str, key: str) -> object:
+        if get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
+            (hint,) = (part for part in get_args(hint) if part is not NoneType)
         reader = _reader_of(hint)
         if reader is not None:
             return self.leaf(found, reader, at, key)
-        if get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
-            (hint,) = (part for part in get_args(hint) if part is not NoneType)
         if isinstance(hint, type) and issubclass(hint, Checked):
             return self.table(found, hint, at)
         origin, parts = get_origin(hint), get_args(hint)
@@ -272,18 +307,23 @@ class _Walk:
     def table(self, found: object, struct: type[Checked], at: str) -> object:
         if not isinstance(found, dict):
             return self.bad(at, f"found {_show(found)}; expected a table: write [{at}]")
-        before = len(self.problems)
         fields = {field.key: field for field in _fields(struct)}
+        said = {key: key for key in found if key in fields}  # the key under which each field was found
         for key in found:
             if key not in fields:
-                self.bad(_join(at, key), _unknown(key, list(fields)))
+                known_here = f"known here: {', '.join(fields)}"
+                self.bad(_join(at, key), f"unknown name; {did_you_mean(key, fields, known_here)}")
+                near = nearest(key, fields)
+                if len(near) == 1:
+                    said.setdefault(near[0], key)
         values = {}
         for key, field in fields.items():
-            if key in found:
-                values[field.attribute] = self.value(found[key], field.hint, _join(at, key), key)
+            if key in said:
+                written = said[key]
+                values[field.attribute] = self.value(found[written], field.hint, _join(at, written), key)
             elif field.required:
-                self.bad(_join(at, key), self.missing(field))
-        if len(self.problems) > before:
+                values[field.attribute] = self.bad(_join(at, key), self.missing(field))
+        if any(value is _BAD for value in values.values()):
             return _BAD
         try:
             return struct(**values)

@@ -66,6 +66,10 @@ def test_a_group_file_with_mistakes_is_refused(tmp_path: Path) -> None:
     done = run_holdfast("broker", "--group", str(path), "--member", "a", "--check-config")
     for words in ("heartbeat", "unarbitrated", "2 to 4 members"):
         assert words in done.stderr
+    path.write_text(path.read_text().replace("maybe", "goon").replace("silence", "silense"))
+    done = run_holdfast("broker", "--group", str(path), "--member", "a", "--check-config")
+    for words in ('did you mean "go-on"?', "did you mean silence?", "heartbeat", "2 to 4 members"):
+        assert words in done.stderr
 
 
 def test_the_depth_of_the_group_holds_where_a_client_asks_for_none(start: StartPlant) -> None:

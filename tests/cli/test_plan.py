@@ -110,6 +110,30 @@ def test_a_broken_file_exits_with_2_and_all_problems(
     assert "there is no such file" in err
 
 
+def test_what_a_file_does_not_say_of_its_deployment_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    contract = (
+        '[[contract]]\nname = "a"\ntopics = ["a"]\ndeadline = "1s"\nloss_tolerance = 0\nretention = 2\n'
+    )
+    file = tmp_path / "short.toml"
+    file.write_text(contract)
+    code, out, _ = run(monkeypatch, capsys, "plan", str(file))
+    assert code == 0
+    assert (
+        'assumed, since [deployment] does not say it: failover = "50ms", publisher_to_broker = "0ms", '
+        'broker_to_backup = "0.05ms", broker_to_subscriber = { edge = "0ms" }'
+    ) in out.splitlines()
+    file.write_text(contract + '[deployment]\nfailover = "20ms"\npublisher_to_broker = "1ms"\n')
+    _, out, _ = run(monkeypatch, capsys, "plan", str(file), "--json")
+    assert json.loads(out)["assumed"] == {
+        "broker_to_backup": '"0.05ms"',
+        "broker_to_subscriber": '{ edge = "0ms" }',
+    }
+    _, out, _ = run(monkeypatch, capsys, "plan", str(EXAMPLES / "frame.toml"))
+    assert "assumed" not in out
+
+
 def test_the_command_line_starts_without_rich() -> None:
     script = "import sys, holdfast.cli.main; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

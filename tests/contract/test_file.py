@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.contract.file import load_contracts, parse_contracts
+from holdfast.contract.file import load_contracts, load_with_assumed, parse_contracts
 from holdfast.contract.model import Capacity, Contract, ContractBook, Deployment, filter_problem
 from holdfast.errors import ConfigError
 from holdfast.units import MS, S
@@ -154,12 +154,40 @@ def test_all_problems_of_all_tables_at_once() -> None:
     assert '(in "a")' in found["contract[0].deadline"]
 
 
-def test_contracts_need_a_deployment() -> None:
-    text = '[[contract]]\nname = "a"\ntopics = ["a"]\ndeadline = "1s"\nloss_tolerance = 0\n'
-    message = problems_of(text)["deployment"]
-    example = message.partition("[deployment] with ")[2]
-    tables = "\n".join(part for part in example.replace(", ", "\n").split("\n"))
-    assert parse_contracts(f"{text}[deployment]\n{tables}").contracts[0].name == "a"
+ASSUMED = {
+    "failover": '"50ms"',
+    "publisher_to_broker": '"0ms"',
+    "broker_to_backup": '"0.05ms"',
+    "broker_to_subscriber": '{ edge = "0ms" }',
+}
+ALONE = '[[contract]]\nname = "a"\ntopics = ["a"]\ndeadline = "1s"\nloss_tolerance = 0\nretention = 2\n'
+
+
+def test_a_file_needs_no_deployment_and_means_the_same_as_one_that_says_the_default() -> None:
+    assert parse_contracts(ALONE) == parse_contracts(f"{ALONE}[deployment]\n")
+    said = "\n".join(f"{key} = {value}" for key, value in ASSUMED.items())
+    assert parse_contracts(ALONE) == parse_contracts(f"{ALONE}[deployment]\n{said}")
+    assert parse_contracts(ALONE).deployment == ContractBook().deployment == Deployment()
+
+
+@pytest.mark.parametrize(
+    "key", ["failover", "publisher_to_broker", "broker_to_backup", "broker_to_subscriber"]
+)
+def test_each_part_of_a_deployment_may_be_left_out_and_is_told_as_assumed(key: str, tmp_path: Path) -> None:
+    said = {"failover": '"7ms"', "publisher_to_broker": '"7ms"', "broker_to_backup": '"7ms"'}
+    said["broker_to_subscriber"] = '{ edge = "7ms" }'
+    path = tmp_path / "c.toml"
+    path.write_text(f"{ALONE}[deployment]\n{key} = {said[key]}\n")
+    book, assumed = load_with_assumed(path)
+    assert assumed == {name: value for name, value in ASSUMED.items() if name != key}
+    assert 7_000_000 in (
+        getattr(book.deployment, f"{key}_ns"),
+        book.deployment.broker_to_subscriber_ns["edge"],
+    )
+
+
+def test_a_destination_needs_a_deployment_that_knows_it() -> None:
+    assert "cloud" in problems_of(ALONE + 'destination = "cloud"')["contract[0].destination"]
 
 
 def test_an_empty_file_is_best_effort_for_all() -> None:

@@ -10,6 +10,7 @@ import typer
 
 from holdfast.address import Address, parse_address
 from holdfast.cli.log_option import LogFormat
+from holdfast.config import did_you_mean
 from holdfast.errors import ConfigError, ConfigErrors, Problem
 from holdfast.runtime.options import BrokerOptions
 
@@ -89,7 +90,8 @@ def broker(
         own = faults.found_by(lambda: security_listeners(security))
     addresses, problems = parse_addresses(listen or ([] if own else [usual]))
     if policy not in POLICY_NAMES:
-        problems.append(Problem("--policy", f"{policy!r} is not one of {', '.join(POLICY_NAMES)}"))
+        known = f"expected one of {', '.join(POLICY_NAMES)}"
+        problems.append(Problem("--policy", f"found {policy!r}; {did_you_mean(policy, POLICY_NAMES, known)}"))
     watched, wrong = parse_addresses([http] if http is not None else [], "--http")
     faults.add(problems + wrong)
     options = BrokerOptions(

@@ -46,27 +46,31 @@ def plan(
 
     D_d and D_r are how long after its arrival a message must be dispatched
     and copied to the backup. replicated_fraction is the share of topics
-    (each contract weighs its count) that are replicated.
+    (each contract weighs its count) that are replicated. What the file does
+    not say of its [deployment] is assumed, and said below the table.
 
     Exits with 1 if a contract is refused, or would be under the figures that
     a running group measured, with 2 if the file is wrong.
     """
-    from holdfast.contract.file import load_contracts
+    from holdfast.contract.file import load_with_assumed
     from holdfast.contract.plan import make_plan
 
-    book = load_contracts(file)
+    book, assumed = load_with_assumed(file)
     result = make_plan(book)
     comparison = None
     if against is not None:
         context = tls_context(against, tls, authority, certificate, key)
         comparison = compare_with(against, context, book, result)
     if as_json:
-        document = as_document(book, result)
+        document = as_document(book, result, assumed)
         if comparison is not None:
             document["warnings"] = comparison.warnings()
         print(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         print_table(book, result)
+        if assumed:
+            said = ", ".join(f"{key} = {value}" for key, value in assumed.items())
+            typer.echo(f"assumed, since [deployment] does not say it: {said}")
         if comparison is not None:
             print_comparison(comparison)
     if not result.admitted or (comparison is not None and comparison.refused):
@@ -87,10 +91,11 @@ def print_comparison(comparison: Comparison) -> None:
         typer.echo("the group measured nothing longer than is configured")
 
 
-def as_document(book: ContractBook, plan: Plan) -> dict[str, Any]:
+def as_document(book: ContractBook, plan: Plan, assumed: dict[str, str]) -> dict[str, Any]:
     """The plan as plain data; infinite is null."""
     return {
         "admitted": plan.admitted,
+        "assumed": assumed,
         "contracts": [_contract_document(contract, admission) for contract, admission in plan.admissions],
         "default": _contract_document(book.default, plan.default),
         "order": plan.order,

@@ -1,6 +1,7 @@
 """A contract file becomes a ContractBook, or a ConfigError with everything that is wrong with it.
 
-The proof of a contract rests on the deployment's numbers, so a file with contracts must state them.
+The proof of a contract rests on the numbers of the deployment. Those that a file does not say are assumed,
+and can be told.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from holdfast.config import Checked, Limits, duration, load, loads, named, whole
+import msgspec
+
+from holdfast.config import Checked, Limits, duration, load, loads, named, parse, read, whole
 from holdfast.contract.model import (
     CONTRACT_DEFAULT,
-    DEPLOYMENT_DEFAULT,
     DESTINATION_DEFAULT,
     Capacity,
     Contract,
@@ -21,12 +23,7 @@ from holdfast.contract.model import (
     Promise,
 )
 from holdfast.errors import ConfigError, Problem
-from holdfast.units import S
-
-_DEPLOYMENT_EXAMPLE = (
-    'failover = "50ms", publisher_to_broker = "0ms", broker_to_backup = "0.05ms", '
-    'broker_to_subscriber = { edge = "1ms" }'
-)
+from holdfast.units import S, format_duration
 
 
 class _DefaultPromise(Promise, frozen=True, kw_only=True):
@@ -51,28 +48,24 @@ class _DefaultPromise(Promise, frozen=True, kw_only=True):
 
 
 class _ContractFile(Checked, frozen=True, kw_only=True):
-    deployment: Deployment | None = None
+    deployment: Deployment = Deployment()
     capacity: Capacity = Capacity()
     limits: Limits = Limits()
     default: _DefaultPromise = _DefaultPromise()
     contracts: tuple[Contract, ...] = named("contract", ())
 
     def relations(self) -> Iterator[Problem]:
-        if self.contracts and self.deployment is None:
-            yield Problem("deployment", f"missing; write [deployment] with {_DEPLOYMENT_EXAMPLE}")
-            return
         try:
             self.book()
         except ConfigError as error:
             yield from error.problems
 
     def book(self) -> ContractBook:
-        deployment = self.deployment or DEPLOYMENT_DEFAULT
         return ContractBook(
-            deployment=deployment,
+            deployment=self.deployment,
             capacity=self.capacity,
             limits=self.limits,
-            default=self.default.contract_in(deployment),
+            default=self.default.contract_in(self.deployment),
             contracts=self.contracts,
         )
 
@@ -80,6 +73,24 @@ class _ContractFile(Checked, frozen=True, kw_only=True):
 def load_contracts(path: str | Path) -> ContractBook:
     """The contract file at `path`."""
     return load(path, _ContractFile).book()
+
+
+def load_with_assumed(path: str | Path) -> tuple[ContractBook, dict[str, str]]:
+    """The contract file at `path`, and what is assumed of its deployment because it does not say it."""
+    document = read(path)
+    book = parse_contracts(document, str(path))
+    said = parse(document, str(path)).get("deployment", {})
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(Deployment)}
+    return book, {
+        key: _written(getattr(book.deployment, name)) for key, name in names.items() if key not in said
+    }
+
+
+def _written(value: int | dict[str, int]) -> str:
+    """A duration, or one for each destination, as a file says it."""
+    if isinstance(value, int):
+        return f'"{format_duration(value)}"'
+    return "{ " + ", ".join(f"{key} = {_written(each)}" for key, each in value.items()) + " }"
 
 
 def parse_contracts(document: str, source: str = "contracts") -> ContractBook:

@@ -13,7 +13,18 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.config import INT_MAX, Checked, Limits, Reader, duration, fraction_ppm, named, text, whole
+from holdfast.config import (
+    INT_MAX,
+    Checked,
+    Limits,
+    Reader,
+    did_you_mean,
+    duration,
+    fraction_ppm,
+    named,
+    text,
+    whole,
+)
 from holdfast.errors import Problem
 from holdfast.units import MS, US, S
 
@@ -95,14 +106,14 @@ class Deployment(Checked, frozen=True, kw_only=True):
     """Where the brokers stand: failover time x and the latencies of Lemmas 1 and 2.
 
     `broker_to_subscriber_ns` is a lower bound for each destination: an estimate that is too high would
-    suppress replication that is needed.
+    suppress replication that is needed. What a file does not say is assumed: brokers in one room.
     """
 
-    failover_ns: Annotated[int, duration(1, "50ms")] = msgspec.field(name="failover")
-    publisher_to_broker_ns: Annotated[int, duration(0, "0ms")] = msgspec.field(name="publisher_to_broker")
-    broker_to_backup_ns: Annotated[int, duration(0, "0.05ms")] = msgspec.field(name="broker_to_backup")
+    failover_ns: Annotated[int, duration(1, "50ms")] = named("failover", 50 * MS)
+    publisher_to_broker_ns: Annotated[int, duration(0, "0ms")] = named("publisher_to_broker", 0)
+    broker_to_backup_ns: Annotated[int, duration(0, "0.05ms")] = named("broker_to_backup", 50 * US)
     broker_to_subscriber_ns: dict[str, Annotated[int, duration(0, "1ms")]] = msgspec.field(
-        name="broker_to_subscriber"
+        name="broker_to_subscriber", default_factory=lambda: {DESTINATION_DEFAULT: 0}
     )
 
     def relations(self) -> Iterator[Problem]:
@@ -128,12 +139,6 @@ class Capacity(Checked, frozen=True, kw_only=True):
     share_ppm: Annotated[int, fraction_ppm("0.7")] = named("share", 700_000)
 
 
-DEPLOYMENT_DEFAULT = Deployment(
-    failover_ns=50 * MS,
-    publisher_to_broker_ns=0,
-    broker_to_backup_ns=50 * US,
-    broker_to_subscriber_ns={DESTINATION_DEFAULT: 0},
-)
 CONTRACT_DEFAULT = Contract(name="default", topics=("#",), deadline_ns=1 * S, loss_tolerance=None)
 
 
@@ -143,7 +148,7 @@ class ContractBook(Checked, frozen=True, kw_only=True):
     Problems are named as in the file, where contracts are `contract[0]`, `contract[1]` and so on.
     """
 
-    deployment: Deployment = DEPLOYMENT_DEFAULT
+    deployment: Deployment = Deployment()
     capacity: Capacity = Capacity()
     limits: Limits = Limits()
     default: Contract = CONTRACT_DEFAULT
@@ -161,10 +166,12 @@ class ContractBook(Checked, frozen=True, kw_only=True):
         places += [(f"contract[{index}]", contract) for index, contract in enumerate(self.contracts)]
         for at, contract in places:
             if contract.destination not in known:
+                near = did_you_mean(contract.destination, known)
+                near = f"; {near}" if near else ""
                 yield Problem(
                     f"{at}.destination",
                     f'"{contract.destination}" is not in deployment.broker_to_subscriber, '
-                    f"which has {', '.join(known)} (in {contract.name!r})",
+                    f"which has {', '.join(known)}{near} (in {contract.name!r})",
                 )
 
     def _limit_problems(self) -> Iterator[Problem]:

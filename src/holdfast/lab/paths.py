@@ -8,7 +8,6 @@ Laws:
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from functools import cache
 from types import NoneType, UnionType
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
-from holdfast.config import convert
+from holdfast.config import convert, did_you_mean
 from holdfast.errors import ConfigError, Problem
 
 
@@ -60,8 +59,7 @@ def _inside(hint: Any, part: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         known = _types(hint)
         if part not in known:
-            near = difflib.get_close_matches(part, known, n=1)
-            would_do = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+            would_do = did_you_mean(part, known, f"known here: {', '.join(known)}")
             raise LookupError(f'there is no setting "{part}"; {would_do}')
         return known[part]
     inner = get_args(hint)

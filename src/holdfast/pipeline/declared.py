@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.client.login import Login
 from holdfast.client.tls import ClientTls
-from holdfast.config import Checked, Reader, duration, load, loads, named, text, whole
+from holdfast.config import Checked, Reader, did_you_mean, duration, load, loads, named, text, whole
 from holdfast.contract.model import TopicFilter
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.channels import NAME, PARAMETER_TYPES, PARAMETERS_MAX
@@ -164,8 +163,7 @@ class Channel(Checked, frozen=True, kw_only=True):
             yield Problem("parameters", f"{len(self.parameters)} of them; at most {PARAMETERS_MAX} would do")
         for column, kind in self.parameters.items():
             if kind not in PARAMETER_TYPES:
-                near = get_close_matches(kind, PARAMETER_TYPES, n=1)
-                would_do = f"did you mean {near[0]}?" if near else f"use {', '.join(PARAMETER_TYPES)}"
+                would_do = did_you_mean(kind, PARAMETER_TYPES, f"use {', '.join(PARAMETER_TYPES)}")
                 yield Problem(f"parameters.{column}", f'"{kind}" is no type of a parameter; {would_do}')
             if [each.lower() for each in ("subscription", *self.parameters)].count(column.lower()) > 1:
                 yield Problem(f"parameters.{column}", "there is a column of that name already: rename it")
@@ -214,7 +212,8 @@ class Pipeline(Checked, frozen=True, kw_only=True):
                 yield Problem(f"{at}.name", text)
             if dataset.kind != "external" and dataset.feed not in feeds:
                 there = f"declared are {', '.join(feeds)}" if feeds else "declare it with [[feed]]"
-                yield Problem(f"{at}.feed", f'"{dataset.feed}" is no feed; {there} (in "{dataset.name}")')
+                would_do = did_you_mean(dataset.feed, feeds, there)
+                yield Problem(f"{at}.feed", f'"{dataset.feed}" is no feed; {would_do} (in "{dataset.name}")')
 
     def _channel_problems(self) -> Iterator[Problem]:
         kinds = {dataset.name: dataset.kind for dataset in self.datasets}
@@ -223,9 +222,8 @@ class Pipeline(Checked, frozen=True, kw_only=True):
                 if kinds.get(new) == "external":
                     text = f'"{new}" is external: nothing of it is ever new; the query reads it by its name'
                 elif new not in kinds:
-                    near = get_close_matches(new, kinds, n=1)
                     declared = f"declared are {', '.join(kinds)}" if kinds else "declare it with [[dataset]]"
-                    text = f'"{new}" is no dataset; {f"did you mean {near[0]}?" if near else declared}'
+                    text = f'"{new}" is no dataset; {did_you_mean(new, kinds, declared)}'
                 else:
                     continue
                 yield Problem(f"channel[{number}].new", f'{text} (in "{channel.name}")')

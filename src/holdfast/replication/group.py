@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from holdfast.address import Address, parse_address
-from holdfast.config import Checked, duration, load, named, text, whole
+from holdfast.config import Checked, did_you_mean, duration, load, named, text, whole
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.conventions import Place
 from holdfast.units import MS, S, format_duration
@@ -79,7 +79,10 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
             for value in sorted({each for each in values if values.count(each) > 1}):
                 yield Problem("member", f"{key} = {value!r} stands at two members; each has its own")
         if self.unarbitrated not in (WAIT, GO_ON):
-            yield Problem("unarbitrated", f'found "{self.unarbitrated}"; expected "{WAIT}" or "{GO_ON}"')
+            would_do = did_you_mean(
+                self.unarbitrated, (WAIT, GO_ON), f'expected "{WAIT}" or "{GO_ON}"', quoted=True
+            )
+            yield Problem("unarbitrated", f'found "{self.unarbitrated}"; {would_do}')
         if self.unarbitrated == GO_ON and not self.zookeeper:
             yield Problem("unarbitrated", "means nothing without zookeeper: remove it, or name a ZooKeeper")
         if self.heartbeat_ns * 2 > self.silence_ns:

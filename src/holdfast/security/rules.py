@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated
 
 from holdfast.broker.rules import ANY_TEXT, CLIENT, USER, VARIABLE, Grant, Rule, Rules, fill
-from holdfast.config import Checked, load, named, text, whole
+from holdfast.config import Checked, did_you_mean, load, named, text, whole
 from holdfast.errors import PeerError, Problem
 from holdfast.mqtt.topics import validate_filter
 
@@ -81,9 +81,10 @@ class RulesFile(Checked, frozen=True, kw_only=True):
         for index, rule in enumerate(self.rules):
             for name in rule.groups:
                 if name not in self.groups:
-                    known = ", ".join(sorted(self.groups)) or "none"
+                    known = f"[groups] has: {', '.join(sorted(self.groups)) or 'none'}"
                     yield Problem(
-                        f"rule[{index}].groups", f"there is no group {name!r}; [groups] has: {known}"
+                        f"rule[{index}].groups",
+                        f"there is no group {name!r}; {did_you_mean(name, self.groups, known)}",
                     )
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.config import nearest
 from holdfast.errors import ConfigError, Problem
 from holdfast.pipeline.channels.near import FUNCTIONS, register
 from holdfast.pipeline.channels.queries import Query
@@ -205,10 +205,9 @@ def _not_here(given: dict[str, str]) -> str:
 
 
 def _near(name: str, known: list[str], here: str = "known here") -> str:
-    near = get_close_matches(name.lower(), [each.lower() for each in known], n=3)
-    chosen = [each for each in known if each.lower() in near]
-    if chosen:
-        return f"did you mean {' or '.join(chosen)}?"
+    near = nearest(name, known, most=3)
+    if near:
+        return f"did you mean {' or '.join(each for each in known if each in near)}?"
     more = ", …" if len(known) > NAMES_SHOWN_MAX else ""
     return f"{here}: {', '.join(known[:NAMES_SHOWN_MAX])}{more}"
 
