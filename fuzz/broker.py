@@ -5,7 +5,7 @@ Laws that are checked, whatever the program does:
 - what every client receives is what a server may send (see peer.py)
 - no bound of the configuration is passed
 - nothing costs more than UNITS_PER_BYTE units of work (holdfast/broker/work.py) for each byte that was sent,
-  and CONNECT, DISCONNECT and faults no more than CONTROL_UNITS_PER_BYTE
+  and CONNECT, DISCONNECT and faults no more than CONTROL_UNITS_PER_BYTE, and a CONNECT for each connection
 - when every session has ended, exactly the retained messages are held; when those are cleared, nothing
 """
 
@@ -21,6 +21,7 @@ from fuzz.source import Source
 from holdfast.broker.broker import Broker
 from holdfast.broker.connection import Connection
 from holdfast.broker.terms import POLICIES
+from holdfast.broker.work import CONNECT
 from holdfast.config import Limits
 from holdfast.contract.model import Contract, ContractBook
 from holdfast.units import MS, S
@@ -165,15 +166,14 @@ class World:
         assert not self.mistakes, self.mistakes[0]
         units = self.units_read + broker.works.spent
         assert units <= UNITS_PER_BYTE * self.bytes_fed, f"{units} units for {self.bytes_fed} bytes"
-        control = self.units_control
-        assert control <= CONTROL_UNITS_PER_BYTE * self.bytes_fed, (
-            f"{control} units of control, {self.bytes_fed} bytes"
-        )
+        most = CONNECT * broker.connections_made + CONTROL_UNITS_PER_BYTE * self.bytes_fed
+        assert self.units_control <= most, f"{self.units_control} units of control for {self.bytes_fed} bytes"
         assert len(broker.connections) <= limits.connections_max
         assert len(broker.clients.sessions) <= limits.sessions_max
         assert core.retained_count <= limits.retained_messages_max
         assert core.retained_bytes <= limits.retained_bytes_max
-        assert core.topics.count <= limits.topics_max
+        most = limits.topics_max + limits.retained_messages_max  # what was retained, and is in use
+        assert core.topics.count - core.topics.kept <= most
         for session in broker.clients.sessions.values():
             assert len(session.subscriptions) <= limits.subscriptions_per_session_max
             assert session.queued <= limits.queue_messages_max + 1, "a queue is past its bound"

@@ -222,4 +222,4 @@ def test_the_topic_table_finds_what_it_holds_after_any_sweep(seed: int) -> None:
             publisher.publish(name)
         bench.pass_time(chance.choice([0, 1, 9, 18]) * 1_000_000_000)
         assert [message.topic for message in subscriber.messages()] == names
-        assert bench.broker.core.topics.count <= 500
+        assert bench.broker.core.topics.count - bench.broker.core.topics.kept <= 500

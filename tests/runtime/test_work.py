@@ -1,13 +1,16 @@
-"""What one client makes a real broker do, others do not feel: a message to and fro beside each attack."""
+"""What one client makes a real broker do, others do not feel: a message to and fro beside each attack.
+
+What counts is the processor time that the broker spends before it sends the message on, so that what else the
+machine does changes nothing."""
 
 from __future__ import annotations
 
 import random
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +19,10 @@ from conformance.wire import Type, publish, subscribe
 from holdfast.address import LOOPBACK
 from holdfast.mqtt.codec import encode
 from holdfast.mqtt.packets import Connect, Properties, Publish, Subscribe, Subscription, Unsubscribe
+from holdfast.units import MS
 from support.brokers import StartBroker
 
-LATE_S = 0.4  # each of these attacks stopped everybody for longer when it was not counted
+LATE_NS = 20 * MS  # a few turns take less; ten thousand filters at once take more
 
 
 def equal_filters() -> Iterator[bytes]:
@@ -70,9 +74,15 @@ class Attack(threading.Thread):
                 pass
 
 
+def spent_ns(pid: int) -> int:
+    """The processor time of the broker's only thread that decides."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
+
+
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_a_message_is_not_held_up(start_broker: StartBroker, attack: Callable[[], Iterator[bytes]]) -> None:
-    port = start_broker().port
+    broker = start_broker()
+    port = broker.port
     with Peer(port) as good:
         good.connect("good")
         good.send(subscribe(1, "good"))
@@ -80,12 +90,12 @@ def test_a_message_is_not_held_up(start_broker: StartBroker, attack: Callable[[]
         hello = [] if attack is properties else [encode(Connect(client_id="attacker"), 5)]
         attacker = Attack(port, [*hello, *attack()])
         attacker.start()
-        worst, number = 0.0, 0
+        worst, number = 0, 0
         while attacker.is_alive() or number < 20:
             number += 1
-            began = time.monotonic()
+            before = spent_ns(broker.pid)
             good.send(publish("good", b"%d" % number))
             assert good.receive().payload == b"%d" % number
-            worst = max(worst, time.monotonic() - began)
+            worst = max(worst, spent_ns(broker.pid) - before)
             attacker.join(0.002)
-    assert worst < LATE_S
+    assert worst < LATE_NS

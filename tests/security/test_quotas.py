@@ -143,6 +143,21 @@ def test_a_user_for_whom_too_much_waits_loses_the_session_with_most_and_others_n
     assert bench.broker.core.board.messages_dropped == 4
 
 
+@pytest.mark.parametrize(("messages", "ends"), [(3, False), (4, True)])
+def test_what_is_not_acknowledged_counts_as_what_waits(messages: int, ends: bool) -> None:
+    bench = Guarded(security="[limits]\nqueued_bytes_max = 12000")
+    reader, boss = come(bench, "reader", "alice"), come(bench, "boss", "boss")
+    reader.subscribe("large", qos=1)
+    for number in range(messages):
+        boss.publish("large", b"x" * 3000, qos=1, packet_id=number + 1)
+        bench.run()
+    session = bench.broker.clients.sessions["reader"]
+    assert (session.queued, session.in_flight) == (0, messages), "nothing waits; nothing is acknowledged"
+    bench.pass_time(2 * S)
+    assert ("reader" not in bench.broker.clients.sessions) == ends
+    assert "boss" in bench.broker.clients.sessions
+
+
 def test_an_address_has_so_many_connections_that_are_not_let_in_yet() -> None:
     bench = Guarded(security="[address_limits]\nstrangers_max = 3")
     silent = []

@@ -24,7 +24,7 @@ from holdfast.broker.subscriptions cimport (
     Ended, SharedGroup, Subscription, SubscriptionTree, offer_specially, still_due,
 )
 from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
-from holdfast.broker.topics cimport TopicTable, routes_bytes
+from holdfast.broker.topics cimport TopicTable, routes_bytes, topic_rent
 
 cdef int64_t SECOND_NS = 1_000_000_000
 cdef int64_t ALARM_COPY_NS = 10_000_000    # an alarm without a period that is not confirmed by then is copied
@@ -52,6 +52,7 @@ cdef class Core(RetainedMessages):
         self.board.sent = &self.sent
         self.board.written = &self.written
         self.topics = TopicTable(limits.topics_max, limits.topics_bytes_max, seed)
+        self.board.tenants = self.topics.tenants
         self.tree = SubscriptionTree()
         self.policy = <PolicyKind>policy
         self.control = deque()
@@ -401,6 +402,10 @@ cdef class Core(RetainedMessages):
                         draft.payload, draft.payload_size)
         if m == NULL:
             return QUOTA_EXCEEDED
+        if topic.tenant == NULL and topic.retained == NULL and source is not None and source.tenant != NULL:
+            if not topic_rent(topic, source.tenant, True):
+                message_drop(m)
+                return QUOTA_EXCEEDED
         topic.pins += 1
         m.topic = topic
         m.qos = draft.qos
@@ -432,6 +437,8 @@ cdef class Core(RetainedMessages):
             if not self.retain(topic, m if m.payload_size else NULL, account) and ack >= 0 and source.version == 5:
                 message_drop(m)
                 return QUOTA_EXCEEDED
+            if topic.tenant == NULL and topic.retained == NULL and source is not None and source.tenant != NULL:
+                topic_rent(topic, source.tenant, False)     # who ends what was retained has it in use
         if self.board.backup is not None and not self.protect(m, travelled_ns, ack >= 0):
             message_drop(m)
             return QUOTA_EXCEEDED

@@ -16,6 +16,7 @@ from holdfast.broker.awaiting cimport Awaiting
 from holdfast.broker.message cimport DISPATCHED, OFFERED, Had, Message, Topic
 from holdfast.broker.output cimport Output, Outputs
 from holdfast.broker.shares cimport Pool
+from holdfast.broker.tenants cimport Tenant, Tenants
 
 cdef enum:
     OUT_HIGH = 65536    # a link with this much unwritten takes no more messages until it has been flushed
@@ -49,6 +50,7 @@ cdef class Board:
     cdef public list overloaded  # (session, how many messages it held, whether for others' sake): no contract of
                                  # theirs can be kept any more
     cdef Pool* pool         # of what all sessions hold
+    cdef Tenants* tenants   # borrowed from the table of topics, or NULL
     cdef readonly Outputs outputs
     cdef public list held        # sessions that slow their publishers
     cdef public int64_t now_ns
@@ -123,6 +125,7 @@ cdef class Link(Output):
     cdef readonly bint peer         # another broker, not a client
     cdef uint64_t serial            # of the session that it was attached to last
     cdef uint64_t account           # who pays for what that session retains
+    cdef Tenant* tenant             # and for the topics that it puts to use; NULL: nobody
     cdef readonly Board board
     cdef bint listed
     cdef public bint writable

@@ -14,6 +14,7 @@ from holdfast.broker.message cimport (
 )
 from holdfast.broker.output cimport Output, Outputs
 from holdfast.broker.shares cimport pool_abandon, pool_new
+from holdfast.broker.tenants cimport tenant_leave
 from holdfast.broker.terms cimport Terms
 from holdfast.mqtt.wire cimport (
     varint_size, write_u16, write_u32, write_varint,
@@ -261,6 +262,8 @@ cdef class Link(Output):
         free(self.aliases)
         self.aliases = NULL
         self.aliases_cap = 0
+        tenant_leave(self.tenant)
+        self.tenant = NULL
         free(self.acks)
         self.acks = NULL
         self.acks_cap = 0
@@ -507,7 +510,8 @@ cdef class Link(Output):
         return 1
 
     cdef uint16_t alias_of(self, Topic* topic, bint* fresh) noexcept:
-        """The alias of a topic towards this client, given when first asked for; 0 when all are taken."""
+        """The alias of a topic towards this client, given when first asked for; 0 when all are taken, or half of
+        what topics in use may take is: an alias keeps its topic in use."""
         cdef uint32_t at
         if self.aliases == NULL:
             self.aliases_cap = 16
@@ -523,6 +527,8 @@ cdef class Link(Output):
                 return self.aliases[at].number
             at = (at + 1) & (self.aliases_cap - 1)
         if self.aliases_len == self.aliases_max:
+            return 0
+        if self.board.tenants != NULL and 2 * self.board.tenants.held > self.board.tenants.max:
             return 0
         self.aliases_len += 1
         topic.pins += 1

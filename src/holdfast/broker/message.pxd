@@ -11,6 +11,8 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from holdfast.broker.tenants cimport Tenant, tenant_give_back
+
 cdef enum:
     HEADER_ROOM = 5  # first byte and a remaining length of up to four bytes
 
@@ -86,6 +88,8 @@ cdef struct Topic:
     uint32_t serial         # how many topics its table made before: a pointer may be another topic's soon
     Message* retained       # owned
     uint64_t retained_by    # whose account pays for it; 0: nobody's
+    Tenant* tenant          # who pays for it while it is in use; NULL: nobody, or it is not
+    size_t rent             # and how much
     uint64_t last_copy      # likewise for its replicate jobs
     int64_t patient_ns      # until then a copy of this topic may wait LONG, and later ones wait behind it
     uint64_t publisher      # whose stamp its last message had, as a hash, and its number: what comes again is known
@@ -163,8 +167,16 @@ cdef inline uint8_t* message_rest(Message* m) noexcept nogil:
 cdef void topic_free(Topic* topic) noexcept
 cdef void topic_clear_routes(Topic* topic) noexcept
 
+cdef inline void topic_give_back(Topic* topic) noexcept:
+    """Nobody pays for it any more."""
+    cdef Tenant* tenant = topic.tenant
+    topic.tenant = NULL
+    tenant_give_back(tenant, topic.rent)
+
 cdef inline void topic_unpin(Topic* topic) noexcept:
     topic.pins -= 1
+    if topic.pins == 0 and topic.tenant != NULL:
+        topic_give_back(topic)
     if topic.pins == 0 and topic.orphan:
         topic_free(topic)
 

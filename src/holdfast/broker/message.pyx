@@ -88,6 +88,8 @@ cdef void topic_clear_routes(Topic* topic) noexcept:
 
 
 cdef void topic_free(Topic* topic) noexcept:
+    if topic.tenant != NULL:
+        topic_give_back(topic)
     topic_clear_routes(topic)
     Py_XDECREF(topic.terms)
     free(topic)

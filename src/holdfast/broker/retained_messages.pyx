@@ -5,7 +5,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from holdfast.broker.message cimport (
-    RETAIN, Message, Topic, message_drop, message_hold, message_payload, message_props,
+    RETAIN, Message, Topic, message_drop, message_hold, message_payload, message_props, topic_give_back,
 )
 from holdfast.broker.session cimport AGAIN
 from holdfast.broker.subscriptions cimport Subscription
@@ -72,6 +72,7 @@ cdef class RetainedMessages(Protection):
             self.retained_count -= 1
             self.retained_bytes -= before.size
             self.topics.bytes_held += topic_bytes(topic)
+            self.topics.kept -= 1
             topic.retained = NULL
         if m != NULL:
             message_hold(m)
@@ -79,12 +80,17 @@ cdef class RetainedMessages(Protection):
             self.retained_count += 1
             self.retained_bytes += m.size
             self.topics.bytes_held -= topic_bytes(topic)
+            self.topics.kept += 1
+            if topic.tenant != NULL:
+                topic_give_back(topic)
         self.retained_taken += now - then
         if (before == NULL) != (m == NULL):
             self._name_retained(topic, m != NULL)
         if self.retained_log is not None:
             self.retained_log[PyBytes_FromStringAndSize(<char*>topic.text, topic.size)] = None
         if before != NULL:
+            if m == NULL:
+                self.topics.fit(0, 0)   # its topic is among the others now, and held by `before`
             message_drop(before)
         return 1
 

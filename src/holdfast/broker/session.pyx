@@ -18,6 +18,7 @@ from holdfast.broker.shares cimport (
     ENTRY_BYTES, Pool, Share, pool_heaviest, pool_join, pool_leave, share_fly, share_hold, share_land, share_let_go,
     share_total,
 )
+from holdfast.broker.tenants cimport tenant_of
 from holdfast.broker.terms cimport Terms
 
 cdef uint8_t PUBREL = 0x62
@@ -106,6 +107,8 @@ cdef class Session:
         self.link = link
         link.serial = self.serial
         link.account = self.account
+        if link.tenant == NULL and link.board.tenants != NULL:
+            link.tenant = tenant_of(link.board.tenants, self.account)
         self.awaited_ns = 0
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head

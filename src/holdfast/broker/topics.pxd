@@ -3,14 +3,17 @@
 # Laws:
 #   a topic's routes and terms may be used only while its stamp equals current_stamp(); otherwise refresh first
 #   a topic that anything points to (pins, a retained message) is never thrown out
-#   the table never holds more than topics_max topics, nor more bytes than bytes_max besides those of topics with a
-#   retained message (see retained_messages.pxd), and lets go of those that have been idle for a while
-#   a new topic is refused only when nearly everything is in use: idle ones make room, whoever used them
+#   besides topics with a retained message (see retained_messages.pxd) the table never holds more than topics_max, nor
+#   more bytes than bytes_max, and lets go of those that have been idle for a while. Only a topic in use whose retained
+#   message ends may be one more: it was there before
+#   a new topic is refused only when nearly everything is in use: idle ones make room, whoever used them. Whose those
+#   in use are, and how many may be one client's: tenants.pxd
 #   it grows in pieces: for a while a topic stands in the former table or in the new one, never in both
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from holdfast.broker.message cimport Route, Topic
+from holdfast.broker.tenants cimport Tenant, Tenants, tenant_rent
 
 cdef enum:
     ROOTS = 4096    # generation counters, one for each hash of a first level
@@ -41,12 +44,23 @@ cdef inline size_t routes_bytes(const Topic* topic) noexcept nogil:
     return 0 if topic.routes == &topic.nearest else topic.routes_len * sizeof(Route)
 
 
+cdef inline bint topic_rent(Topic* topic, Tenant* tenant, bint whether) noexcept nogil:
+    """That tenant pays for the topic from now on; 0 when there is no room for that, if it may be refused."""
+    cdef size_t rent = tenant_rent(tenant, topic_bytes(topic) + routes_bytes(topic), whether)
+    if rent:
+        topic.tenant = tenant
+        topic.rent = rent
+    return rent != 0
+
+
 cdef class TopicTable:
+    cdef Tenants* tenants       # who pays for those in use
     cdef uint64_t* slots        # topic pointer in the low 48 bits, top of its hash above
     cdef size_t mask
     cdef uint64_t* old          # the former table, while topics move from it; NULL: none
     cdef size_t old_mask, moved # of whose slots so many are moved
     cdef readonly size_t count
+    cdef readonly size_t kept   # of these have a retained message
     cdef readonly size_t topics_max
     cdef public size_t bytes_held, bytes_max
     cdef uint32_t serial        # of the topic that was added last

@@ -3,6 +3,9 @@ class TopicTable:
     topics_max: int
     bytes_held: int
     bytes_max: int
+    kept: int
+    in_use: int
+    in_use_max: int
     def __init__(self, topics_max: int, bytes_max: int, seed: int) -> None: ...
     def __len__(self) -> int: ...
     def forget_routes(self, filter: bytes) -> None: ...

@@ -6,6 +6,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from holdfast.broker.message cimport Message, Topic, message_drop, topic_free
+from holdfast.broker.tenants cimport tenants_leave, tenants_new
 
 cdef extern from *:
     """
@@ -44,6 +45,7 @@ cdef class TopicTable:
         self.slots = <uint64_t*>calloc(self.mask + 1, sizeof(uint64_t))
         if self.slots == NULL:
             raise MemoryError
+        self.tenants = tenants_new(bytes_max, topics_max)
 
     def __dealloc__(self) -> None:
         cdef size_t i
@@ -66,6 +68,16 @@ cdef class TopicTable:
             else:
                 topic.orphan = 1
         free(self.slots)
+        tenants_leave(self.tenants)
+
+    @property
+    def in_use(self) -> int:
+        """What clients pay for."""
+        return self.tenants.held
+
+    @property
+    def in_use_max(self) -> int:
+        return self.tenants.max
 
     def __len__(self) -> int:
         return self.count
@@ -230,7 +242,7 @@ cdef class TopicTable:
 
     cdef bint fit(self, size_t count, size_t size) noexcept:
         """Makes room for so many topics more, of that size together; 0 when too much is in use."""
-        while self.count + count > self.topics_max or self.bytes_held + size > self.bytes_max:
+        while self.count - self.kept + count > self.topics_max or self.bytes_held + size > self.bytes_max:
             if not self._evict_one():
                 return 0
         return 1

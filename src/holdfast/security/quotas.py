@@ -191,7 +191,9 @@ def _count_retained(retained: Retained, sign: int) -> None:
 
 
 class Weighing:
-    """What waits for each account, summed up some sessions at a time; then who must go."""
+    """What is held for each account, summed up some sessions at a time; then who must go.
+
+    What waits counts, and what was sent and is not acknowledged."""
 
     def __init__(self, ledger: Ledger, sessions: Iterable[Session]) -> None:
         self._ledger = ledger
@@ -204,14 +206,14 @@ class Weighing:
             session = next(self._sessions, None)
             if session is None:
                 return False
-            size = session.queued_bytes
+            size = session.held_bytes
             for account in session.state.accounts if size else ():
                 before, largest = self._sums.get(account, (0, session))
-                self._sums[account] = before + size, max(largest, session, key=_queued_bytes)
+                self._sums[account] = before + size, max(largest, session, key=_held_bytes)
         return True
 
     def heaviest(self) -> list[Session]:
-        """Of each account that has too much waiting, the session for which most waits."""
+        """Of each account for which too much is held, the session that holds most."""
         found: dict[Session, None] = {}
         for account, (total, session) in self._sums.items():
             account.queued_bytes = total
@@ -222,5 +224,5 @@ class Weighing:
         return list(found)
 
 
-def _queued_bytes(session: Session) -> int:
-    return session.queued_bytes
+def _held_bytes(session: Session) -> int:
+    return session.held_bytes

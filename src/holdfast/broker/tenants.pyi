@@ -1,0 +1,1 @@
+"""C-level only: see message.pxd."""
