@@ -288,7 +288,7 @@ def test_last_results_go_only_to_a_subscription_that_is_still_allowed() -> None:
     server.subscribe("$channel/$subscriptions", qos=1)
     alice = bench.user("alice")
     alice.subscribe("$channel/near/alice", properties=Properties(user=[("hf-last", "2")]))
-    (token,) = list(bench.broker.channels._wants)
+    (token,) = list(bench.broker.channels.wants)
     server.publish(f"$channel/$last/{token}", b"first")
     bench.run()
     assert [message.payload for message in alice.messages()] == [b"first"]

@@ -85,8 +85,8 @@ class Access:
         """How that client may publish to the topic, as `rules.publishing` says it."""
         return PUBLISHING_ALL
 
-    def subscribing(self, who: Who, filter: bytes) -> int:
-        """The highest QoS with which that client may have the filter; rules.NEVER: not at all."""
+    def subscribing(self, session: Session, filter: bytes) -> int:
+        """The highest QoS with which that session may have the filter; rules.NEVER: not at all."""
         return QOS_HIGHEST
 
     def may_connect(self, user: str, client_id: str) -> bool:

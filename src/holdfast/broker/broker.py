@@ -93,7 +93,7 @@ class Broker:
         self.core.ask = self.ask
         self.core.work_left = READ_PER_TURN
         self.core.share_max = READ_AT_ONCE
-        self.works = Works(self.mistaken)
+        self.works = Works(self._stopped_by)
         self.policy = policy
         self.name = f"{seed & 0xFFFFFF:06x}"
         self.event = event
@@ -193,26 +193,36 @@ class Broker:
 
     def turn(self, now_ns: int, wall_ns: int) -> bool:
         """Does a bounded piece of everything that waits; says whether more waits."""
-        core = self.core
-        core.board.now_ns = now_ns
-        core.board.wall_ns = wall_ns
+        core, board = self.core, self.core.board
+        board.now_ns = now_ns
+        board.wall_ns = wall_ns
         self.works.ended_left = ENDED_PER_TURN
         if self.works.interrupted:
             self.works.turn(INTERRUPTED_PER_TURN, now_ns)
-        if core.aside:
-            self._hear_aside(now_ns)
-        if core.unanswered:
-            self.subscribing.answer(now_ns)
+        if core.restless:
+            if core.aside:
+                self._hear_aside(now_ns)
+            if core.unanswered:
+                self.subscribing.answer(now_ns)
         core.work_left = READ_PER_TURN
         self._dispatch()
-        if core.ended:
-            self.subscribing.forget_ended()
-        if core.control:
-            self.hear(now_ns)
+        if core.restless:
+            if core.ended:
+                self.subscribing.forget_ended()
+            if core.control:
+                self.hear(now_ns)
         self._look_around(now_ns)
-        replays = self.subscribing.replays
-        replaying = bool(replays.order) and replays.turn(REPLAYED_PER_TURN)
-        telling = self.channels.turn(now_ns)
+        replays, channels = self.subscribing.replays, self.channels
+        more = bool(replays.order) and replays.turn(REPLAYED_PER_TURN)
+        if channels.listeners or channels.wants or core.heard:
+            more |= channels.turn(now_ns)
+        if core.restless:
+            self._settle(now_ns)
+        return more or core.work_waiting or bool(self.works.interrupted)
+
+    def _settle(self, now_ns: int) -> None:
+        """What came of a turn, for whoever is to be told, held back or cut off."""
+        core = self.core
         if core.known_again:
             core.acknowledge_repeated()
         if core.board.held:
@@ -222,8 +232,6 @@ class Broker:
             self._cut_off(now_ns)
         if core.slowed:
             self._slow_down()
-        waits = core.work_waiting or core.control or core.aside or self.works.interrupted
-        return bool(waits or replaying or telling)
 
     def deliver(self, now_ns: int, wall_ns: int) -> bool:
         """Messages alone: a slice of those that wait; says whether more do. None before a SUBACK that is due:
@@ -239,10 +247,7 @@ class Broker:
         core = self.core
         if core.ended:
             self.subscribing.close_ended()
-        core.pump()
-        more = core.deliver(self.limits.slice_jobs_max)
-        core.board.tell_discards()
-        return more > 0
+        return core.deliver(self.limits.slice_jobs_max) > 0
 
     def ask(self, connection: Connection) -> None:
         """A SUBSCRIBE or UNSUBSCRIBE, where it is read."""
@@ -255,7 +260,7 @@ class Broker:
         try:
             spent = self.works.begin(self._filters(connection), units, connection)
         except Exception as error:
-            self.mistaken(connection, error, core.board.now_ns)
+            self._stopped_by(connection, error, core.board.now_ns)
             return
         connection.spent += spent
         core.work_left -= spent
@@ -320,7 +325,6 @@ class Broker:
         """Dispatches what waits, then says goodbye to every client."""
         self.draining = True
         while self.core.jobs_waiting:
-            self.core.pump()
             self.core.deliver(self.limits.slice_jobs_max)
         for connection in list(self.connections):
             if connection.session is not None:
@@ -343,30 +347,21 @@ class Broker:
                 raise error
             assert connection.control is not None
             answered = self._handle(connection, *connection.control, now_ns)
-        except PeerError as error:
-            self.fail(connection, error, now_ns)
-            return
         except Exception as error:
-            self.mistaken(connection, error, now_ns)
+            self._stopped_by(connection, error, now_ns)
             return
         if answered and not connection.closing:
             connection.resume()
 
     def _filters(self, connection: Connection) -> Pieces:
         """SUBSCRIBE and UNSUBSCRIBE."""
-        try:
-            if connection.fault is not None:
-                raise PeerError(*connection.fault)
-            assert connection.control is not None
-            first_byte, body = connection.control
-            subscribes = first_byte >> 4 == SUBSCRIBE_PACKET
-            handle = self.subscribing.subscribe if subscribes else self.subscribing.unsubscribe
-            yield from handle(connection, first_byte, body)
-        except PeerError as error:
-            self.fail(connection, error, self.core.board.now_ns)
-            return
-        if not connection.closing:
-            connection.resume()
+        if connection.fault is not None:
+            raise PeerError(*connection.fault)
+        assert connection.control is not None
+        first_byte, body = connection.control
+        subscribes = first_byte >> 4 == SUBSCRIBE_PACKET
+        handle = self.subscribing.subscribe if subscribes else self.subscribing.unsubscribe
+        return handle(connection, first_byte, body)
 
     def _handle(self, connection: Connection, first_byte: int, body: bytes, now_ns: int) -> bool:
         """Says whether the packet is dealt with; if not, somebody else resumes the connection."""
@@ -396,6 +391,13 @@ class Broker:
         else:
             self.clients.close(connection, now_ns, error.reason, error.text)
 
+    def _stopped_by(self, connection: Connection, error: Exception, now_ns: int) -> None:
+        """Work for a connection that cannot go on."""
+        if isinstance(error, PeerError):
+            self.fail(connection, error, now_ns)
+        else:
+            self.mistaken(connection, error, now_ns)
+
     def mistaken(self, connection: Connection, error: Exception, now_ns: int) -> None:
         """A mistake of ours must not cost more than the one connection it happened on."""
         where = "".join(traceback.format_tb(error.__traceback__))
@@ -423,11 +425,14 @@ class Broker:
         return min([time for time in times if time is not None], default=None)
 
     def _look_around(self, now_ns: int) -> None:
-        self.timers.run(now_ns)
-        for connection in self.watched_connections.due(now_ns, WATCHED_PER_TURN):
-            self.watch(connection, now_ns)
-        for session in self.watched_sessions.due(now_ns, WATCHED_PER_TURN):
-            self.clients.look_at(session, now_ns)
+        if self.timers.soonest_ns <= now_ns:
+            self.timers.run(now_ns)
+        if self.watched_connections.soonest_ns <= now_ns:
+            for connection in self.watched_connections.due(now_ns, WATCHED_PER_TURN):
+                self.watch(connection, now_ns)
+        if self.watched_sessions.soonest_ns <= now_ns:
+            for session in self.watched_sessions.due(now_ns, WATCHED_PER_TURN):
+                self.clients.look_at(session, now_ns)
 
     def watch(self, connection: Connection, now_ns: int) -> None:
         """Ends a connection whose client is silent for too long, or never finishes a packet."""

@@ -190,9 +190,9 @@ class Channels:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.counts = Counts()
-        self._listeners: dict[Session, Listener] = {}
+        self.listeners: dict[Session, Listener] = {}
         self._catalogs: dict[str, dict[str, tuple[str, ...]]] = {}
-        self._wants: dict[str, Want] = {}
+        self.wants: dict[str, Want] = {}
         self._epochs = 0
         self._tokens = 0
 
@@ -204,7 +204,7 @@ class Channels:
             self._listen(session)
 
     def detached(self, session: Session) -> None:
-        self._listeners.pop(session, None)
+        self.listeners.pop(session, None)
 
     def ended(self, session: Session) -> None:
         self._catalogs.pop(session.key, None)
@@ -226,18 +226,18 @@ class Channels:
             if self.counts.leave(filter):
                 self._changed(filter, False)
         elif filter == SUBSCRIPTIONS:
-            self._listeners.pop(subscription.session, None)
+            self.listeners.pop(subscription.session, None)
 
     def _changed(self, filter: bytes, there: bool) -> None:
-        for listener in self._listeners.values():
+        for listener in self.listeners.values():
             listener.changed(filter, there)
 
     def _listen(self, session: Session) -> None:
         """The client hears the whole list, from now on."""
         self._epochs += 1
         epoch = f"{self.broker.name}-{self._epochs}"
-        wanted = [token for token, want in self._wants.items() if not want.answered]
-        self._listeners[session] = Listener(self.counts, epoch, wanted)
+        wanted = [token for token, want in self.wants.items() if not want.answered]
+        self.listeners[session] = Listener(self.counts, epoch, wanted)
 
     # What may be subscribed to
 
@@ -301,7 +301,7 @@ class Channels:
                 Reason.IMPLEMENTATION_SPECIFIC_ERROR,
                 "last results are of a channel, for a subscription that is not shared",
             )
-        if len(self._wants) >= WANTED_MAX:
+        if len(self.wants) >= WANTED_MAX:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"{WANTED_MAX} await last results already; try again soon")
 
     def want(self, subscription: Subscription, last: int) -> None:
@@ -309,21 +309,21 @@ class Channels:
         self._tokens += 1
         token = f"{self.broker.name}-{self._tokens}"
         due_ns = self.broker.core.board.now_ns + WANTED_NS
-        self._wants[token] = Want(subscription.session, subscription.filter, last, due_ns)
-        for listener in self._listeners.values():
+        self.wants[token] = Want(subscription.session, subscription.filter, last, due_ns)
+        for listener in self.listeners.values():
             listener.want(token)
 
     def _give(self, heard: Heard) -> None:
         token = heard.topic[len(LAST_TOPICS) :].decode()
-        want = self._wants.get(token)
+        want = self.wants.get(token)
         subscription = None if want is None else want.session.subscriptions.get(want.filter.decode())
         if want is None or subscription is None:
-            self._wants.pop(token, None)
+            self.wants.pop(token, None)
             return
         want.answered = True
         want.left -= 1
         if want.left == 0:
-            del self._wants[token]
+            del self.wants[token]
         self.broker.core.give(
             subscription,
             subscription.filter,
@@ -340,9 +340,9 @@ class Channels:
     @property
     def due_ns(self) -> int | None:
         """Now, when a listener could be told something."""
-        if not self._listeners:
+        if not self.listeners:
             return None
-        ready = any(listener.waits and takes(session) for session, listener in self._listeners.items())
+        ready = any(listener.waits and takes(session) for session, listener in self.listeners.items())
         return self.broker.core.board.now_ns if ready else None
 
     def turn(self, now_ns: int) -> bool:
@@ -351,17 +351,17 @@ class Channels:
             words, self.broker.core.heard = self.broker.core.heard, []
             for word in words:
                 self._hear(Heard(*word))
-        while self._wants and next(iter(self._wants.values())).due_ns <= now_ns:
-            del self._wants[next(iter(self._wants))]
+        while self.wants and next(iter(self.wants.values())).due_ns <= now_ns:
+            del self.wants[next(iter(self.wants))]
         more = False
-        for session, listener in self._listeners.items():
+        for session, listener in self.listeners.items():
             more |= self._tell(session, listener)
         return more
 
     def _tell(self, session: Session, listener: Listener) -> bool:
         subscription = session.subscriptions[SUBSCRIPTIONS_TOPIC]
         if listener.waits and takes(session):
-            told = listener.next(self._wants)
+            told = listener.next(self.wants)
             self.broker.core.give(subscription, SUBSCRIPTIONS, format_told(told))
         return listener.waits and takes(session)
 
@@ -380,7 +380,7 @@ class Channels:
             self.broker.event("catalog refused", {"client": session.client_id, "why": str(error)})
             return
         self._catalogs[session.key] = catalog
-        if session in self._listeners:
+        if session in self.listeners:
             self._listen(session)
 
 

@@ -117,7 +117,14 @@ cdef class Core(RetainedMessages):
     @property
     def work_waiting(self) -> bool:
         """Whether the next turn has something to do though nothing comes in."""
-        return self.jobs.len > 0 or self.crowded()
+        return self.jobs.len > 0 or self.crowded() or len(self.control) > 0 or len(self.aside) > 0
+
+    @property
+    def restless(self) -> bool:
+        """Whether there is anything for plain Python to look at: one question in place of ten."""
+        return (len(self.control) > 0 or len(self.aside) > 0 or len(self.unanswered) > 0 or len(self.ended) > 0
+                or len(self.heard) > 0 or len(self.known_again) > 0 or len(self.slowed) > 0
+                or len(self.board.held) > 0 or self.strained)
 
     def publish(self, bytes topic not None, bytes payload not None, *, uint8_t qos=0, bint retain=False,
                 bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0, uint64_t origin=0,
@@ -193,20 +200,23 @@ cdef class Core(RetainedMessages):
         message_drop(m)
         return True
 
-    def pump(self) -> None:
+    cdef void _pump(self):
         """Moves on the sessions whose sockets or windows opened."""
         cdef Session session
         for session in self.board.take(&self.board.pumps):
             session.pump()
 
     def deliver(self, size_t jobs_max) -> int:
-        """Dispatches messages, smallest key first, until that many deliveries are made; returns how many wait.
+        """First sessions whose sockets or windows opened move on. Then dispatches messages, smallest key first,
+        until that many deliveries are made; returns how many wait.
 
         Every delivery counts, so that a slice takes much the same time at any fan-out; but a slice ends in a
         write to each link it touched, so a wide one goes on until the writes are worth their while. Routes that
         must be looked up again have a bound of their own."""
         cdef Job job
         cdef size_t done = 0
+        if self.board.pumps.len:
+            self._pump()
         if self.crowded():
             self.relieve()
         self.copy_when_due()
@@ -223,6 +233,8 @@ cdef class Core(RetainedMessages):
                 done += 1
             message_drop(job.message)
         self.number_sliced = self.number
+        if self.board.discards_len:
+            self.board.tell_discards()
         return self.jobs.len + self.crowded()
 
     cdef bint sated(self) noexcept:

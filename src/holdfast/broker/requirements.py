@@ -6,6 +6,7 @@ Law: they are read once for each packet, however many filters it has.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -72,10 +73,17 @@ def requirement_of(properties: Properties) -> Requirement:
     return Requirement(deadline_ns, loss, last)
 
 
-def depth_of(properties: Properties, filters: Iterable[str]) -> int:
+class Wish(Protocol):
+    wanted: str  # a filter as the client wrote it
+
+
+def depth_of(properties: Properties, wishes: Iterable[Wish]) -> int:
     """How many members of the group must know of it first; 0: as many as is usual. What a broker tells of
     itself is nobody else's matter."""
     for name, value in properties.user:
         if name == DEPTH_PROPERTY:
             return int(value) if value in DEPTHS else 0
-    return 1 if all(filter.startswith(SYSTEM_TOPICS) for filter in filters) else 0
+    for wish in wishes:
+        if not wish.wanted.startswith(SYSTEM_TOPICS):
+            return 0
+    return 1

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.broker.channels import is_channel
-from holdfast.broker.clients import REASON_CHARS_MAX, who_of
+from holdfast.broker.clients import REASON_CHARS_MAX
 from holdfast.broker.connection import Connection
 from holdfast.broker.replaying import Replays
 from holdfast.broker.requirements import NOTHING, Requirement, depth_of, requirement_of
@@ -147,10 +147,7 @@ class Subscribing:
             works.spent += len(filters) * cost + (at - begun) // FILTER_BYTES
             if at < len(body):
                 yield
-        connection.unanswered += len(asked.made)
-        core.unanswered.append(asked)
-        if broker.recorder.asked_at_once:
-            self.answer(core.board.now_ns)
+        self._took_effect(asked, len(asked.made))
 
     def _make(self, session: Session, wanted: Wanted, asked: Asked, number: int) -> Made | Refused:
         if asked.unfit is not None:
@@ -194,7 +191,7 @@ class Subscribing:
                 elif isinstance(asked, Left):
                     self._confirm_left(asked)
                 else:
-                    depth = depth_of(asked.properties, (made.wanted for made in asked.made))
+                    depth = depth_of(asked.properties, asked.made)
                     self.broker.recorder.confirm(depth, partial(self._granted, asked))
             except Exception as error:
                 self.broker.mistaken(connection, error, now_ns)
@@ -285,7 +282,7 @@ class Subscribing:
             raise PeerError(
                 Reason.TOPIC_FILTER_INVALID, f"a filter has up to {broker.limits.topic_levels_max} levels"
             )
-        qos_max = broker.access.subscribing(who_of(session), text)
+        qos_max = broker.access.subscribing(session, text)
         if qos_max == NEVER:
             raise PeerError(Reason.NOT_AUTHORIZED, "no rule lets this user subscribe to all of that")
         if is_channel(filter):
@@ -368,10 +365,17 @@ class Subscribing:
             if at < len(body):
                 yield
         left.ended = [ended for ended in left.ended if ended in core.ended]
-        connection.unanswered += len(left.reasons)
-        core.unanswered.append(left)
+        self._took_effect(left, len(left.reasons))
+
+    def _took_effect(self, asked: Asked | Left, filters: int) -> None:
+        """It awaits its answer, and its connection goes on."""
+        connection, core = asked.connection, self.broker.core
+        connection.unanswered += filters
+        core.unanswered.append(asked)
         if self.broker.recorder.asked_at_once:
             self.answer(core.board.now_ns)
+        if not connection.closing:
+            connection.resume()
 
     def _confirm_left(self, left: Left) -> None:
         connection = left.connection
@@ -443,12 +447,11 @@ class Subscribing:
         access = self.broker.access
         if not access.ruled and session.state.grant is None:
             return
-        who = who_of(session)
         for wanted, subscription in list(session.subscriptions.items()):
-            qos_max = access.subscribing(who, subscription.filter)
+            qos_max = access.subscribing(session, subscription.filter)
             if qos_max == NEVER:
                 self.drop(session, wanted)
-                whose = {"user": who.user, "client": who.client_id, "filter": wanted}
+                whose = {"user": session.state.user, "client": session.client_id, "filter": wanted}
                 text = "a subscription is not allowed any more"
                 self.broker.count_refusal(Reason.NOT_AUTHORIZED, text, whose)
             elif subscription.qos > qos_max:

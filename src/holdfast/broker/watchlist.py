@@ -12,6 +12,7 @@ import heapq
 from typing import Generic, Protocol, TypeVar
 
 STEP_NS = 100_000_000
+NEVER_NS = 2**63 - 1
 
 
 class Watched(Protocol):
@@ -25,6 +26,7 @@ class Watchlist(Generic[Item]):
     def __init__(self) -> None:
         self._steps: dict[int, set[Item]] = {}
         self._order: list[int] = []
+        self.soonest_ns = NEVER_NS  # when due() has something to say
 
     def watch(self, item: Item, due_ns: int) -> None:
         step = due_ns // STEP_NS + 1
@@ -34,6 +36,7 @@ class Watchlist(Generic[Item]):
         if step not in self._steps:
             self._steps[step] = set()
             heapq.heappush(self._order, step)
+            self.soonest_ns = self._order[0] * STEP_NS
         self._steps[step].add(item)
         item.watched = step
 
@@ -58,4 +61,5 @@ class Watchlist(Generic[Item]):
                 item.watched = 0
                 items.append(item)
             del self._steps[heapq.heappop(self._order)]
+        self.soonest_ns = self._order[0] * STEP_NS if self._order else NEVER_NS
         return items

@@ -46,14 +46,14 @@ REPLAYED_PER_TURN = 1024  # on retained messages for new subscriptions
 
 
 class Works:
-    """`mistaken` is told of what goes wrong with the work of a connection, in a turn."""
+    """`stopped_by` is told what the work of a connection was stopped by, in a turn."""
 
-    def __init__(self, mistaken: Callable[[Connection, Exception, int], None]) -> None:
+    def __init__(self, stopped_by: Callable[[Connection, Exception, int], None]) -> None:
         self.spent = 0  # units, by all work so far
         self.interrupted: deque[tuple[Pieces, Connection | None]] = deque()
         self.ended_left = ENDED_PER_TURN  # units for sessions that end before the next turn
         self._ending: deque[Pieces] = deque()
-        self._mistaken = mistaken
+        self._stopped_by = stopped_by
 
     def begin(self, pieces: Pieces, units: int, connection: Connection | None = None) -> int:
         """Does what so many units allow, and the rest in turns; returns what was spent."""
@@ -95,4 +95,4 @@ class Works:
             except Exception as error:
                 if connection is None:
                     raise
-                self._mistaken(connection, error, now_ns)
+                self._stopped_by(connection, error, now_ns)

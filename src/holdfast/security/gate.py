@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from holdfast.broker.access import NOBODY, Access
 from holdfast.broker.broker import Broker
-from holdfast.broker.clients import ASSIGNED
+from holdfast.broker.clients import ASSIGNED, who_of
 from holdfast.broker.connection import Connection
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
@@ -437,7 +437,8 @@ class Gate(Access):
         rules = self._rules_of(who)
         return PUBLISHING_ALL if rules is None else rules.publishing(who, topic)
 
-    def subscribing(self, who: Who, filter: bytes) -> int:
+    def subscribing(self, session: Session, filter: bytes) -> int:
+        who = who_of(session)
         rules = self._rules_of(who)
         return QOS_HIGHEST if rules is None else rules.subscribing(who, filter)
 
