@@ -359,3 +359,27 @@ def test_repeats_after_a_crash_are_bounded_by_the_lag(
     at_ns = CRASH_NS + 10 * MS
     ledger.taken[0] += [(at_ns, payloads) for _, payloads in ledger.taken[0][:count]]
     assert {violation.law for violation in judge(plain(1), ledger)} == laws
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("numbers", "laws"),
+    [
+        ([0, 1, 2, 3], set()),
+        ([0, 2, 3], set()),
+        ([0, 2, 1, 3], {"Order"}),
+        ([1, 0], {"Order"}),
+    ],
+)
+def test_what_comes_for_the_first_time_is_in_order(qos: int, numbers: list[int], laws: set[str]) -> None:
+    ledger = Run(qos=qos).ledger()
+    taken = ledger.taken[0]
+    ledger.taken[0] = [(START_NS, taken[number][1]) for number in numbers]
+    assert {violation.law for violation in judge(plain(qos), ledger)} == laws
+
+
+def test_what_comes_again_does_not_count_for_the_order() -> None:
+    ledger = Run(qos=1).ledger()
+    taken = ledger.taken[0]
+    ledger.taken[0] = [(START_NS, taken[number][1]) for number in (0, 1, 2, 1, 2, 3)]
+    assert judge(plain(1), ledger) == []

@@ -37,6 +37,7 @@ SEEDS_OF_NOTE = (
     910027451,  # a primary is cut off as it adds an heir
     910062316,  # a client gives up its connection while its SUBSCRIBE waits for a depth
     910072875,  # clients stay with a primary that stands still, and its heir falls
+    1500011220,  # a client leaves while a message is on its way to it
 )
 
 

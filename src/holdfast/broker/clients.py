@@ -116,7 +116,7 @@ class Clients:
             self.close(connection, now_ns, Reason.PACKET_TOO_LARGE, "CONNACK is larger than the client takes")
             return
         window = packet.properties.receive_max if packet.version == 5 else None
-        session.attach(connection, window or WINDOW_DEFAULT)
+        self._attach(session, connection, window)
         self.broker.channels.attached(connection, session)
         self.broker.watch(connection, now_ns)
         self.broker.watched_sessions.forget(session)
@@ -217,11 +217,17 @@ class Clients:
         session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
         self.broker.recorder.session(session)
         connection.allow_aliases(packet.properties.topic_alias_max or 0)
-        session.attach(connection, packet.properties.receive_max or WINDOW_DEFAULT)
+        self._attach(session, connection, packet.properties.receive_max)
         self.broker.channels.attached(connection, session)
         connection.admit(session)
         self.broker.watch(connection, now_ns)
         self.broker.watched_sessions.forget(session)
+
+    def _attach(self, session: Session, connection: Connection, window: int | None) -> None:
+        """Whoever takes over knows what the client has missed before it gets anything newer."""
+        if session.missed:
+            self.broker.core.tell_the_rest()
+        session.attach(connection, window or WINDOW_DEFAULT)
 
     def _session_for(
         self, connection: Connection, client_id: str, packet: Connect, now_ns: int
@@ -358,10 +364,11 @@ class Clients:
             if not connection.send(encode(Disconnect(reason, words), 5)):
                 connection.send(encode(Disconnect(reason), 5))
         session = connection.session
+        if session is not None:
+            session.detach()  # while it is known what was not written
         self.broker.forget(connection)
         if session is None:
             return
-        session.detach()
         self.broker.channels.detached(session)
         session.state.will = state.will
         if (state.session_expiry_s, state.will) != (session.state.expiry_s, session.state.last_will):

@@ -85,6 +85,7 @@ cdef class Session:
     cdef dict holding           # publishers that are not read for this session's sake -> how patiently
     cdef readonly int64_t held_since_ns
     cdef public int64_t awaited_ns      # until then the client of a crashed primary is expected here
+    cdef readonly bint missed   # since its client was attached, it let go of something that whoever takes over may have
     cdef uint64_t sent, sent_when_held
     cdef dict runs              # topic name -> messages lost in a row, while any are
     cdef public set recovered   # numbers of messages whose QoS 2 delivery went on here from another broker
@@ -129,6 +130,7 @@ cdef class Session:
     cdef void land(self, Flight* flight) noexcept
     cdef void unload(self, Flight* flight) noexcept
     cdef void let_go(self, Message* m) noexcept
+    cdef void miss(self, Message* m) noexcept
     cdef bint room_for_flight(self) noexcept
     cdef void want_pump(self) noexcept
     cdef bint window_open(self) noexcept

@@ -18,6 +18,7 @@ class Session:
     def held_bytes(self) -> int: ...
     held_since_ns: int
     awaited_ns: int
+    missed: bool
     received: set[int] | None
     kept: set[int] | None
     recalled: set[int] | None

@@ -59,8 +59,7 @@ cdef class Session:
         """The session ends: nothing that waits for its client is kept."""
         self._drop_everything()
         self.board.log_flight(0, self.serial, 0)
-        self.received = self.kept = self.recalled = None
-        self.recovered = None
+        self.received = self.kept = self.recalled = self.recovered = None
         self.runs = None
 
     cpdef void give_up(self):
@@ -112,17 +111,19 @@ cdef class Session:
         self.awaited_ns = 0
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head
-        self.impatient = False
-        self.reported = self.given_up = False
+        self.impatient = self.reported = self.given_up = self.missed = False
         self.want_pump()
 
     def detach(self) -> None:
         """The client is gone; QoS 0 messages that wait for it are let go."""
+        cdef uint32_t i
+        for i in range(0 if self.link is None else self.link.handed_len):
+            self.miss(self.link.handed[i])
         self.link = None
-        while self.lanes[BEST_EFFORT].len:
-            self.forget_first(&self.lanes[BEST_EFFORT])
-        while self.lanes[PROMISED].len:
-            self.forget_first(&self.lanes[PROMISED])
+        for i in range(BEST_EFFORT, LANES, PROMISED - BEST_EFFORT):
+            while self.lanes[i].len:
+                self.miss(self.lanes[i].jobs[0].message)
+                self.forget_first(&self.lanes[i])
         self.release_publishers()
 
     def release_publishers(self) -> None:
@@ -155,6 +156,12 @@ cdef class Session:
         self.sent_when_held = self.sent
         return True
 
+    cdef void miss(self, Message* m) noexcept:
+        """This broker gives its client a message no more, but newer ones: nor may whoever takes over."""
+        if m.flags & self.board.markable:
+            self.missed = True
+            self.board.had(m, self.serial)
+
     cdef void let_go(self, Message* m) noexcept:
         """This session is done with a message."""
         if self.board is not None:  # or else everything is going
@@ -180,10 +187,10 @@ cdef class Session:
         if m.flags & RECOVERED and self.has(m):
             return
         if self.link is None:
-            if self.over:
-                return
-            if qos or (m.flags & FINITE and self.board.now_ns < self.awaited_ns):
+            if not self.over and (qos or (m.flags & FINITE and self.board.now_ns < self.awaited_ns)):
                 self.queue(m, qos, bits, ids)
+            else:
+                self.miss(m)
             return
         if (self.queued or self.resend != self.tail or not self.link.writable
                 or self.link.out.len >= OUT_HIGH or (qos and not self.window_open())):
@@ -204,6 +211,8 @@ cdef class Session:
                 return
             if m.flags & TRACKED:
                 self.link.hand(m)
+            elif m.holders and m.flags & self.board.markable:
+                self.board.had(m, self.serial)
         elif not self.fly(m, qos, bits, ids):
             self.drop(m)
             return
@@ -409,6 +418,7 @@ cdef class Session:
         """Counts a message that this session's client does not get."""
         self.board.messages_dropped += 1
         (<Terms>m.topic.terms).dropped += 1
+        self.miss(m)
 
     cdef void forget_first(self, JobQueue* lane) noexcept:
         cdef Job job = jobs_pop(lane)

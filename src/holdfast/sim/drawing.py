@@ -28,6 +28,7 @@ TOPICS_MAX = 96
 BURST = 96  # topics whose messages come together, where jobs take time
 RATE_MIN = 1_250  # messages a second
 HEARTBEAT_NS, SILENCE_NS = 10 * MS, 30 * MS  # the product's own, where the ways allow it
+ORDINARY = 0.2  # of the groups with several publishers have an ordinary one, and ordinary subscribers of it
 PIECE = 200  # increments of one piece of a snapshot, unless the bounds say otherwise
 
 
@@ -78,6 +79,12 @@ def draw(seed: int) -> Options:
         witnesses = _draw_witnesses(more, topics, faults, publish_ns)
         subscribers += witnesses
         skews_ns += (skews_ns[-1],) * len(witnesses)
+    ordinary = Random(f"{seed} and ordinary clients")
+    if publishers > 1 and ordinary.random() < ORDINARY:
+        plain_publishers = (publishers - 1,)
+        come_and_go = _draw_visits(ordinary, topics, publishers - 1, faults, publish_ns)
+        subscribers += come_and_go
+        skews_ns += (skews_ns[-1],) * len(come_and_go)
     limits = Limits(slice_jobs_max=slice_jobs) if calm else draw_limits(more, slice_jobs)
     join_wait_ns = more.choice((300, 500)) * MS
     starts_ns = (0,) * members if calm else _draw_starts(more, members, join_wait_ns)
@@ -296,6 +303,27 @@ def _draw_witnesses(
     )
     stays = structs.replace(one, qos=more.choice((1, 2)), away=())
     return (one, stays) if one.away and more.random() < 0.6 else (one,)
+
+
+def _draw_visits(
+    rng: Random, topics: tuple[TopicPlan, ...], publisher: int, faults: tuple[Fault, ...], publish_ns: int
+) -> tuple[SubscriberPlan, ...]:
+    """Two ordinary subscribers of what an ordinary client publishes: one comes and goes, the other leaves
+    before a fault and stays away for long, so that brokers keep what the first has."""
+    last_ns = SETTLE_NS + publish_ns - 50 * MS
+    away, at_ns = [], SETTLE_NS
+    while (at_ns := at_ns + rng.randrange(40, 400) * MS) < last_ns - 60 * MS:
+        away.append((at_ns, at_ns := at_ns + rng.randrange(1, 60) * MS))
+    left_ns = min(max(SETTLE_NS, faults[0].at_ns - rng.randrange(1, 300) * MS), last_ns - MS)
+    one = SubscriberPlan(
+        topics=tuple(index for index, topic in enumerate(topics) if publisher in topic.publishers),
+        qos=rng.choice((0, 0, 1, 2)),
+        destination="edge",
+        depth=0,
+        plain=True,
+        away=tuple(away),
+    )
+    return one, structs.replace(one, qos=rng.choice((0, 1, 2)), away=((left_ns, last_ns),))
 
 
 def _draw_away(more: Random, faults: tuple[Fault, ...], publish_ns: int) -> tuple[tuple[int, int], ...]:

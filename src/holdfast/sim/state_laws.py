@@ -5,6 +5,7 @@ State         what was granted or acknowledged (sessions, subscriptions, retaine
 Serves        while a member is up and cut off from nobody, somebody serves before long
 In order      what reaches a broker behind a subscription reaches the subscriber
 Exactly once  an ordinary subscriber is given each message of QoS 2 once
+Order         an ordinary subscriber is given what ordinary publishers send to a topic in order
 Repeats       what an ordinary subscriber is given again after a crash was under way just before it
 """
 
@@ -149,6 +150,31 @@ def exactly_once(evidence: Evidence) -> Iterator[Violation]:
             )
 
 
+def order(evidence: Evidence) -> Iterator[Violation]:
+    """Of each ordinary publisher and topic. What comes again is for other laws."""
+    if evidence.torn():
+        return
+    for subscriber, plan in enumerate(evidence.options.subscribers):
+        if not plan.plain:
+            continue
+        for stream, given in evidence.given[subscriber].items():
+            if stream[0] not in evidence.options.plain_publishers:
+                continue  # its library sends again what it keeps
+            known: set[int] = set()
+            last = -1
+            for number, _ in given:
+                if number < last and number not in known:
+                    yield Violation(
+                        "Order",
+                        f"subscriber {subscriber} was given number {number} of publisher {stream[0]}, "
+                        f"topic {stream[1]}, for the first time after {last}",
+                        Identity(*stream, number),
+                        subscriber,
+                    )
+                known.add(number)
+                last = max(last, number)
+
+
 def _again(evidence: Evidence) -> Iterator[tuple[int, tuple[int, int], int]]:
     """What ordinary subscribers were given more than once."""
     for subscriber, plan in enumerate(evidence.options.subscribers):
@@ -214,5 +240,6 @@ STATE_LAWS: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     serves,
     in_order,
     exactly_once,
+    order,
     repeats,
 )

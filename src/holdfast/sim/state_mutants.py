@@ -9,7 +9,9 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.broker.broker import Broker
+from holdfast.broker.clients import WINDOW_DEFAULT, Clients
 from holdfast.broker.connection import Connection
+from holdfast.broker.session import Session
 from holdfast.replication import transfers
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
@@ -58,6 +60,7 @@ def _goes_on_unarbitrated(goes_on: Any) -> object:
     "__init__",
     "Repeats",
     "Exactly once",
+    "Order",
 )
 def _never_marks(init: Any) -> object:
     def unmarked(self: Member, book: Any, *arguments: Any, **more: Any) -> None:
@@ -162,4 +165,28 @@ def _refused_are_dead() -> Iterator[None]:
 
 MUTANTS["refused-are-dead"] = Mutant(
     28, "who refuses us for its contracts counts as dead", ("State", "Bounded", *LOSSES), _refused_are_dead
+)
+
+
+def _attach_and_tell_nothing(attach: Any) -> object:
+    def hasty(self: Clients, session: Session, connection: Connection, window: int | None) -> None:
+        session.attach(connection, window or WINDOW_DEFAULT)
+
+    return hasty
+
+
+@contextmanager
+def _missed_is_not_told() -> Iterator[None]:
+    with (
+        patched((Member,), "__init__", _never_marks),
+        patched((Clients,), "_attach", _attach_and_tell_nothing),
+    ):
+        yield
+
+
+MUTANTS["missed-is-not-told"] = Mutant(
+    122,
+    "heirs do not learn what a client missed before it got newer messages",
+    ("Order",),
+    _missed_is_not_told,
 )
