@@ -79,7 +79,6 @@ cdef class Core(RetainedMessages):
     cdef void dispatch(self, Message* m) noexcept
     cdef void repeated(self, Topic* topic, Link source, int64_t ack)
     cdef void offered(self, Message* m) noexcept
-    cdef void mark_sent(self, Message* m) noexcept
     cdef void _look_again(self, Topic* topic) noexcept
     cdef bint dispatch_again(self, Message* m) noexcept
     cdef void _add_route(self, Topic* topic, Subscription subscription, dict seen) except *

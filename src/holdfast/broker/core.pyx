@@ -8,8 +8,9 @@ from libc.string cimport memset
 
 from collections import deque
 
+from holdfast.broker.giving_way cimport make_way
 from holdfast.broker.jobs cimport Job, jobs_pop
-from holdfast.broker.link cimport Board, Link, marked_in_passing
+from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
     AS_PUBLISHED, COPY_LATE, COPY_NEVER, COPY_SOON, DISPATCHED, EARLY, ENDED, FINITE, GIVEN, HELD, JOURNALED, MATCHED,
     NO_LOCAL, OFFERED, OWED, RECOVERED, RETAIN, SHARED, TRACKED, Ledger, Message, Route, Topic,
@@ -18,7 +19,7 @@ from holdfast.broker.message cimport (
 from holdfast.broker.protection cimport DISPATCH
 from holdfast.broker.publish cimport LEAVES_GAPS
 from holdfast.broker.retained_messages cimport RetainedMessages
-from holdfast.broker.session cimport AGAIN, Session
+from holdfast.broker.session cimport AGAIN, Session, mark_sent
 from holdfast.broker.shares cimport Share, pool_abandon, pool_heaviest, pool_new
 from holdfast.broker.subscriptions cimport (
     Ended, SharedGroup, Subscription, SubscriptionTree, offer_specially, still_due,
@@ -258,7 +259,7 @@ cdef class Core(RetainedMessages):
             heaviest = pool_heaviest(self.board.pool)
             if heaviest == NULL:
                 return
-            (<Session>heaviest.owner).make_way()
+            make_way(<Session>heaviest.owner)
             left -= 1
 
     cdef uint8_t* scratch(self, size_t size) except NULL:
@@ -535,7 +536,7 @@ cdef class Core(RetainedMessages):
                 m.source = NULL
                 Py_DECREF(source)
         if m.holders and m.flags & self.board.markable and not m.flags & TRACKED:
-            self.mark_sent(m)
+            mark_sent(m)
         if m.holders == 0:
             if not m.flags & DISPATCHED:
                 self.board.dispatched(m)
@@ -543,19 +544,6 @@ cdef class Core(RetainedMessages):
             self.copy_later(m)
         elif m.flags & OWED:
             self.board.safe(m)
-
-    cdef void mark_sent(self, Message* m) noexcept:
-        """Somebody holds the message, so it may be copied: those to whom it went with QoS 0 are done with it."""
-        cdef Route* route
-        cdef Session session
-        cdef uint32_t i
-        for i in range(m.topic.routes_len):
-            route = &m.topic.routes[i]
-            if route.flags & (SHARED | ENDED) or (m.qos and route.qos):
-                continue
-            session = <Session>route.session
-            if session.link is not None and session.queued == 0 and not marked_in_passing(m, session.serial):
-                self.board.had(m, session.serial)
 
     cdef void repeated(self, Topic* topic, Link source, int64_t ack):
         """A message came again. Its publisher hears of it when nothing of the topic is unsafe any more."""

@@ -4,9 +4,7 @@
 #   order: messages of one topic and one QoS reach the client in the order of their keys, which is arrival's
 #   window: never more than `window` QoS 1 and 2 messages unacknowledged
 #   bounds: the queue never holds more messages or bytes than its limits, and no more bytes than that are on
-#   their way; what goes is best effort first, then what the contract lets go (at most L in a row); beyond that
-#   the session is reported as overloaded and holds nothing any more: it is never silently thinned
-#   shares: when all sessions together hold too much, whoever holds most pays (see shares.pxd)
+#   their way; giving_way.pxd says what goes
 #   a packet identifier is in use from PUBLISH to PUBACK or PUBCOMP, across connections
 #   a QoS 2 delivery of a message that a journal has leaves when the journal knows its identifier, not before; of
 #   others the journal knows up to where identifiers may be given. So whoever goes on after a crash gives none that
@@ -18,7 +16,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.jobs cimport Job, JobQueue
 from holdfast.broker.link cimport Board, Link
-from holdfast.broker.message cimport Message
+from holdfast.broker.message cimport Message, Topic
 from holdfast.broker.shares cimport Share
 
 cdef enum:  # lanes of the queue
@@ -108,12 +106,6 @@ cdef class Session:
     cdef uint64_t known_with(self, Message* m) noexcept
     cdef void announce(self, uint64_t ahead) noexcept
     cdef void queue(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
-    cdef bint make_room(self, Message* m)
-    cdef bint room_among_all(self, Message* m)
-    cdef bint forget_stalest(self) noexcept
-    cdef bint give_way(self, Message* m)
-    cdef void make_way(self)
-    cdef void overload(self, bint shared)
     cdef void drop(self, Message* m) noexcept
     cdef void forget_first(self, JobQueue* lane) noexcept
     cdef void hold_back(self, Message* m, uint8_t qos)
@@ -138,3 +130,7 @@ cdef class Session:
     cpdef void give_up(self)
     cpdef bint clear_some(self, uint64_t most) noexcept
     cdef void _drop_everything(self) noexcept
+
+
+cdef bytes name_of(Topic* topic)
+cdef void mark_sent(Message* m) noexcept

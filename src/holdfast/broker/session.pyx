@@ -8,26 +8,40 @@ from libc.stdlib cimport calloc, free
 
 from holdfast.broker.awaiting cimport OF_SESSION, await_number
 from holdfast.broker.copies cimport ANNOUNCED, FLIGHT, LANDED, TAKEN
+from holdfast.broker.giving_way cimport make_room, room_among_all
 from holdfast.broker.histogram cimport add_to
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_passing
 from holdfast.broker.message cimport (
-    EARLY, FINITE, JOURNALED, RECOVERED, TRACKED, Ledger, Message, Topic, message_drop, message_had, message_hold,
+    EARLY, ENDED, FINITE, JOURNALED, RECOVERED, SHARED, TRACKED, Ledger, Message, Route, Topic, message_drop,
+    message_had, message_hold,
 )
 from holdfast.broker.shares cimport (
-    ENTRY_BYTES, Pool, Share, pool_heaviest, pool_join, pool_leave, share_fly, share_hold, share_land, share_let_go,
-    share_total,
+    Share, pool_join, pool_leave, share_fly, share_hold, share_land, share_let_go, share_total,
 )
 from holdfast.broker.tenants cimport tenant_of
 from holdfast.broker.terms cimport Terms
 
 cdef uint8_t PUBREL = 0x62
 cdef uint8_t DUP = 0x08
-cdef uint32_t EVICTED_AT_ONCE = 4096    # messages, for the sake of one: the rest goes before more is read
 
 
-cdef inline bytes name_of(Topic* topic):
+cdef bytes name_of(Topic* topic):
     return PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
+
+
+cdef void mark_sent(Message* m) noexcept:
+    """Somebody holds the message, so it may be copied: those to whom it went with QoS 0 are done with it."""
+    cdef Route* route
+    cdef Session session
+    cdef uint32_t i
+    for i in range(m.topic.routes_len):
+        route = &m.topic.routes[i]
+        if route.flags & (SHARED | ENDED) or (m.qos and route.qos):
+            continue
+        session = <Session>route.session
+        if session.link is not None and session.queued == 0 and not marked_in_passing(m, session.serial):
+            session.board.had(m, session.serial)
 
 
 @cython.final
@@ -195,7 +209,7 @@ cdef class Session:
         if (self.queued or self.resend != self.tail or not self.link.writable
                 or self.link.out.len >= OUT_HIGH or (qos and not self.window_open())):
             self.queue(m, qos, bits, ids)
-        elif qos and self.share.pool.bytes > self.share.pool.soft and not self.room_among_all(m):
+        elif qos and self.share.pool.bytes > self.share.pool.soft and not room_among_all(self, m):
             self.drop(m)
         else:
             self.send(m, qos, bits, ids)
@@ -322,7 +336,7 @@ cdef class Session:
         cdef Job job
         cdef int lane = (1 if qos else 0) | (2 if m.flags & FINITE else 0)
         if (self.queued >= self.queue_messages_max or self.queued_bytes + m.size > self.queue_bytes_max or self.reported
-                or self.share.pool.bytes + m.size > self.share.pool.soft) and not self.make_room(m):
+                or self.share.pool.bytes + m.size > self.share.pool.soft) and not make_room(self, m):
             self.drop(m)
             return
         if self.runs is not None and m.flags & FINITE:
@@ -343,76 +357,6 @@ cdef class Session:
         if not self.impatient and self.link is not None and (
                 self.queued * 4 > self.queue_messages_max * 3 or self.queued_bytes * 4 > self.queue_bytes_max * 3):
             self.hold_back(m, qos)
-
-    cdef bint make_room(self, Message* m):
-        """Whether the message may be queued though a bound is reached."""
-        if self.reported:
-            return 0
-        while self.queued and (self.queued >= self.queue_messages_max
-                               or self.queued_bytes + m.size > self.queue_bytes_max):
-            if not self.give_way(m):
-                return 0
-        return self.room_among_all(m)
-
-    cdef bint room_among_all(self, Message* m):
-        """Whether what all sessions hold leaves room for the message. Whoever holds most makes it; that may be
-        this one, with the message."""
-        cdef Pool* pool = self.share.pool
-        cdef Share* heaviest
-        cdef size_t needed
-        cdef uint32_t left = EVICTED_AT_ONCE
-        while True:
-            needed = ENTRY_BYTES + (0 if m.kept else m.size)
-            if pool.bytes + needed <= pool.soft or (left == 0 and pool.bytes + needed <= pool.max):
-                return 1
-            heaviest = pool_heaviest(pool)
-            if heaviest == NULL:
-                return 1
-            if share_total(heaviest) > share_total(&self.share) + m.size + ENTRY_BYTES:
-                (<Session>heaviest.owner).make_way()
-            elif not self.give_way(m):
-                return 0
-            left -= left > 0
-
-    cdef bint forget_stalest(self) noexcept:
-        """Lets go of one message of best effort; 0 when there is none."""
-        cdef JobQueue* lane = &self.lanes[BEST_EFFORT if self.lanes[BEST_EFFORT].len else BEST_EFFORT_ACKED]
-        if lane.len == 0:
-            return 0
-        self.drop(lane.jobs[0].message)
-        self.forget_first(lane)
-        return 1
-
-    cdef bint give_way(self, Message* m):
-        """This session makes room for its own message: best effort goes first, then the message itself within
-        its loss tolerance; beyond that the session is overloaded. Returns 0 when the message is not kept."""
-        cdef uint32_t run
-        if self.forget_stalest():
-            return 1
-        if not m.flags & FINITE:
-            return 0
-        if self.runs is None:
-            self.runs = {}
-        name = name_of(m.topic)
-        run = self.runs.get(name, 0)
-        if <int64_t>run < m.topic.loss:
-            self.runs[name] = run + 1
-            (<Terms>m.topic.terms).lose(run + 1, 0, self.board.wall_ns)
-        else:
-            self.overload(False)
-        return 0
-
-    cdef void make_way(self):
-        """All sessions together hold too much, and this one most of it."""
-        if not self.forget_stalest():
-            self.overload(True)
-
-    cdef void overload(self, bint shared):
-        """No promise can be kept any more: the session ends with this turn, and holds nothing from now on."""
-        if not self.reported:
-            self.reported = True
-            self.board.overloaded.append((self, self.queued, shared))
-        self.give_up()
 
     cdef void drop(self, Message* m) noexcept:
         """Counts a message that this session's client does not get."""
