@@ -18,7 +18,7 @@ from holdfast.sim.mutants import LOSSES, mutant
 BOUNDLESS = 1 << 30
 
 
-@mutant("filters-cost-nothing", 15, "filters are not charged for", subscribing, "FILTER", "Turn", "Deadline")
+@mutant("filters-cost-nothing", 48, "filters are not charged for", subscribing, "FILTER", "Turn", "Deadline")
 def _filters_cost_nothing(units: Any) -> object:
     return 0
 
