@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
 from holdfast.sim.ledger import Promotion, ViewSeen
+from holdfast.sim.meter import Meter, kept_by, turn_units_max
 from holdfast.sim.network import Address, End
-from holdfast.sim.options import PEER_PORT
+from holdfast.sim.options import HOSTILE, PEER_PORT
 from holdfast.sim.setting import Setting
 from holdfast.sim.state import state_of
 from holdfast.sim.world import ACCEPTED, CALL, DATA, FAILED, LOST, OPENED, Host, Outputs, Process
@@ -32,8 +33,9 @@ MakeMember = Callable[["Options", "MemberProcess"], "Member"]
 class MemberProcess(Process):
     """Runs one member. `peers` says where each member takes clients, and where peers."""
 
-    __slots__ = ("_dials", "_due_ns", "_ends", "_group_work", "_held", "_job_ns", "_network", "_peer",
-                 "_view", "arbiter", "book", "events", "ledger", "life", "member", "peers")  # fmt: skip
+    __slots__ = ("_dials", "_due_ns", "_ends", "_group_work", "_held", "_job_ns", "_meter", "_network",
+                 "_peer", "_spent", "_unit_ns", "_units_max", "_view", "arbiter", "book", "events", "ledger",
+                 "life", "member", "peers")  # fmt: skip
 
     def __init__(
         self, setting: Setting, host: Host, peers: Peers, make: MakeMember, life: int, book: ContractBook
@@ -53,6 +55,11 @@ class MemberProcess(Process):
         self._due_ns: int | None = None
         self._dials = self._group_work = True
         self._job_ns = setting.options.job_ns
+        hostile = setting.options.hostile
+        self._meter = setting.meter
+        self._unit_ns = 0 if hostile is None else hostile.unit_ns
+        self._units_max = turn_units_max(setting.options.limits)
+        self._spent = 0  # units that the broker had charged for at its last turn
         self._view = (-1, "")
         self.member = make(setting.options, self)
         for address in peers[host.name]:
@@ -170,9 +177,25 @@ class MemberProcess(Process):
             self._read_held()
         core, job_ns = self.member.broker.core, self._job_ns
         before = core.jobs_waiting
+        read = 0 if self._meter is None else self._meter.read(self.member.broker, self._spent)
+        leads = self.leads
         more = self.member.turn(self.world.now_ns, self.wall_ns)
         self.worked_ns = job_ns * (before - core.jobs_waiting)
+        if self._meter is not None:
+            self._charge(self._meter, read, leads and self.leads)
         return more or (not self._full() and any(end.handle.wants_bytes() for end in self._held))
+
+    def _charge(self, meter: Meter, read: int, leads: bool) -> None:
+        """What this step did takes time."""
+        units, meter.units = meter.units + read, 0
+        self._spent = self.member.broker.works.spent
+        self.worked_ns += self._unit_ns * units
+        now_ns = self.world.now_ns
+        if leads and units > self._units_max:
+            self.ledger.overwork.append((now_ns, self.name, units, self._units_max))
+        for name, size, most in kept_by(self.member.broker):
+            if size > most:
+                self.ledger.overfull.append((now_ns, self.name, name, size, most))
 
     def outputs(self) -> Outputs:
         written = []
@@ -181,12 +204,22 @@ class MemberProcess(Process):
             if end is None:
                 wire.take_output()
                 continue
+            if not end.peer.reads and not wire.closing:
+                wire.writable = False
+                continue
+            if wire.closing and self._meter is not None and self.leads:
+                self._note_hangup(end)
             written.append((end, wire.take_output(), wire.closing))
             if wire.closing:
                 del self._ends[wire]
             else:
                 wire.flushed()
         return written
+
+    def _note_hangup(self, end: End) -> None:
+        client = end.peer.process.name
+        if end.address[1] != PEER_PORT and client != HOSTILE and end.peer.open:  # it did not leave itself
+            self.ledger.hung_up.append((self.world.now_ns, self.name, client))
 
     def wrap_up(self) -> bool:
         member, now_ns = self.member, self.world.now_ns

@@ -12,7 +12,8 @@ Failover      after a crash of the primary every publisher has another within x
 Bounded       when all is healed and nobody publishes, everything comes to rest
 No mistake    no member ran into an error that it did not expect
 
-What is promised of sessions, subscriptions and service: state_laws.py.
+What is promised of sessions, subscriptions and service: state_laws.py. What holds beside hostile clients:
+hostile_laws.py.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from holdfast.sim.evidence import BETWEEN_BROKERS, CRASHES, OF_CLIENTS, Evidence, Violation
+from holdfast.sim.hostile_laws import HOSTILE_LAWS
 from holdfast.sim.ledger import ON_THE_WIRE, PAYLOAD, Identity, Ledger
 from holdfast.sim.options import Options
 from holdfast.sim.state_laws import STATE_LAWS
@@ -266,4 +268,5 @@ LAWS: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     deadline,
     bounded,
     *STATE_LAWS,
+    *HOSTILE_LAWS,
 )

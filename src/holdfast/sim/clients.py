@@ -176,7 +176,7 @@ class Publisher(ClientProcess):
     def _tick(self) -> None:
         """One batch, then a step that sends it."""
         now_ns = self.world.now_ns
-        if not self.alive or now_ns >= self.stop_ns:
+        if not self.alive or self.ended is not None or now_ns >= self.stop_ns:
             return
         self.world.at(now_ns + self.tick_ns, self._tick)
         if self.paused:

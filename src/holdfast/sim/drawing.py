@@ -13,12 +13,14 @@ from random import Random
 
 from msgspec import structs
 
-from holdfast.config import Limits
+from holdfast.config import MEMORY_BYTES, Limits
 from holdfast.contract.admission import admit
 from holdfast.contract.model import Contract, Deployment
+from holdfast.sim.attacks import ATTACKS
 from holdfast.sim.bounds import draw_bounds, draw_limits
 from holdfast.sim.fault_plans import SETTLE_NS, aim_at_grants, draw_faults
-from holdfast.sim.options import CrowdPlan, Fault, Options, SubscriberPlan, TopicPlan, Way
+from holdfast.sim.meter import turn_units_max
+from holdfast.sim.options import CrowdPlan, Fault, HostilePlan, Options, SubscriberPlan, TopicPlan, Way
 from holdfast.units import MS, US, S
 
 MESSAGES_MIN = 2_000
@@ -29,6 +31,36 @@ BURST = 96  # topics whose messages come together, where jobs take time
 RATE_MIN = 1_250  # messages a second
 HEARTBEAT_NS, SILENCE_NS = 10 * MS, 30 * MS  # the product's own, where the ways allow it
 ORDINARY = 0.2  # of the groups with several publishers have an ordinary one, and ordinary subscribers of it
+HOSTILE_SHARE = 0.22  # of the seeds in which jobs take no time
+CALM_HOSTILE = 0.5  # of the seeds with hostile clients have nothing else: there deadlines are judged
+WORK_TURNS = 3  # turns full of work that a deadline leaves room for: the one that runs, and until it is read
+HOSTILE_LIMITS = Limits(
+    connect_bytes_max=8_192,
+    control_bytes_max=65_536,
+    packet_filters_max=500,
+    user_properties_max=200,
+    topic_levels_max=40,
+    packet_bytes_max=65_536,
+    connecting_bytes_max=50_000,
+    pending_bytes_max=300_000,
+    retained_messages_max=400,
+    queue_bytes_max=600_000,
+    buffer_bytes_max=1_200_000,
+)
+HOSTILE_BOUNDS = (
+    "connect_bytes_max",
+    "control_bytes_max",
+    "packet_filters_max",
+    "user_properties_max",
+    "topic_levels_max",
+    "packet_bytes_max",
+    "connecting_bytes_max",
+    "pending_bytes_max",
+    "retained_messages_max",
+    "queue_bytes_max",
+    "buffer_bytes_max",
+    "backup_bytes_max",
+)
 PIECE = 200  # increments of one piece of a snapshot, unless the bounds say otherwise
 
 
@@ -39,7 +71,10 @@ def draw(seed: int) -> Options:
     members = rng.choice((2, 2, 2, 3, 3, 4))
     job_ns = rng.choice((0, 0, 0, rng.randrange(40, 120) * US))
     ways = _draw_ways(rng, steady=job_ns > 0)
-    calm = job_ns > 0 or more.random() < 0.2  # messages and faults alone
+    hostile = None if job_ns else _draw_hostile(Random(f"{seed} hostile foes"))
+    calm = job_ns > 0 or more.random() < (
+        0.2 if hostile is None else CALM_HOSTILE
+    )  # messages and faults alone
     slows_ns = 0 if calm else _draw_slow_heir(more, ways)
     arbiter = not calm and more.random() < 0.35
     if arbiter:
@@ -61,6 +96,7 @@ def draw(seed: int) -> Options:
         cost_ns,
         job_ns,
         (1, 1, 2) if reliable else (0, 0, 1, 1, 2),
+        0 if hostile is None else WORK_TURNS * turn_units_max(HOSTILE_LIMITS) * hostile.unit_ns,
     )
     rate = sum(len(topic.publishers) / (topic.contract.period_ns or S) for topic in topics)
     publish_ns = max(int(MESSAGES_MIN * 1.06 / rate), 6 * deployment.failover_ns + 2 * SETTLE_NS)
@@ -86,6 +122,8 @@ def draw(seed: int) -> Options:
         subscribers += come_and_go
         skews_ns += (skews_ns[-1],) * len(come_and_go)
     limits = Limits(slice_jobs_max=slice_jobs) if calm else draw_limits(more, slice_jobs)
+    if hostile is not None:
+        limits = _beside_hostile(limits)
     join_wait_ns = more.choice((300, 500)) * MS
     starts_ns = (0,) * members if calm else _draw_starts(more, members, join_wait_ns)
     return Options(
@@ -118,7 +156,27 @@ def draw(seed: int) -> Options:
         reliable=reliable,
         faults=faults,
         secret=secret,
+        hostile=hostile,
     )
+
+
+def _draw_hostile(rng: Random) -> HostilePlan | None:
+    """In about one seed of six, hostile clients of a few kinds."""
+    if rng.random() >= HOSTILE_SHARE:
+        return None
+    kinds = sorted(ATTACKS)
+    return HostilePlan(
+        kinds=tuple(rng.sample(kinds, rng.choice((1, 2, 4)))),
+        attacks=rng.randint(4, 10),
+        gap_ns=rng.choice((20, 80, 150)) * MS,
+        unit_ns=rng.choice((50, 250)),
+    )
+
+
+def _beside_hostile(limits: Limits) -> Limits:
+    """Bounds that hostile clients reach; good ones, each with its share, do not."""
+    bounds = {name: getattr(HOSTILE_LIMITS, name) for name in HOSTILE_BOUNDS}
+    return structs.replace(limits, **bounds, memory_bytes_max=MEMORY_BYTES)
 
 
 def _draw_ways(rng: Random, steady: bool) -> dict[str, Way]:
@@ -186,6 +244,7 @@ def _draw_topics(
     cost_ns: int,
     job_ns: int,
     levels: tuple[int, ...],
+    work_ns: int,
 ) -> tuple[TopicPlan, ...]:
     """Contracts all over the space, as far as they are admitted, until enough is published."""
     topics: list[TopicPlan] = []
@@ -197,7 +256,7 @@ def _draw_topics(
         index = len(topics)
         urgent = left > 0 and rng.random() < 0.2
         qos = rng.choice(levels)
-        slack_ns = _slack_ns(rng, cost_ns, job_ns, urgent)
+        slack_ns = _slack_ns(rng, cost_ns, job_ns, urgent) + work_ns
         if qos == 2:  # two round trips to the heir, and a slice that runs when the second is over
             slack_ns += 4 * (max(ways["peer"].longest_ns, ways["slow"].longest_ns) + 2 * cost_ns)
             slack_ns += SLICE_BUSY * job_ns * 5 // 4

@@ -100,9 +100,10 @@ class Ledger:
     said so, `lost_sessions` that a later CONNACK did not know; `seen` is what a client found at the end."""
 
     __slots__ = (
-        "acknowledged", "created", "faults", "gaps", "granted", "instants", "lost_sessions", "member_views",
-        "mistakes", "moments", "promotions", "redirects", "refusals", "rest", "retained", "seen", "sessions",
-        "start_ns", "states", "subscribed", "taken", "unserved", "views", "wired",
+        "acknowledged", "created", "faults", "gaps", "granted", "hung_up", "instants", "lost_sessions",
+        "member_views", "mistakes", "moments", "overfull", "overwork", "promotions", "redirects",
+        "refusals", "rest", "retained", "seen", "sessions", "start_ns", "states", "subscribed", "taken",
+        "unserved", "views", "wired",
     )  # fmt: skip
 
     def __init__(self, subscribers: int) -> None:
@@ -128,6 +129,9 @@ class Ledger:
         self.states: dict[str, State] = {}  # of the primary and its heirs at the end, the primary first
         self.seen: Seen | None = None
         self.instants: list[Instant] = []
+        self.hung_up: list[tuple[int, str, str]] = []  # by a primary, on a good client
+        self.overwork: list[tuple[int, str, int, int]] = []
+        self.overfull: list[tuple[int, str, str, int, int]] = []
         self.unserved: list[tuple[int, int]] = []
         self.moments: list[str] = []
 

@@ -6,8 +6,8 @@ code that it breaks does not know of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from struct import pack
 from typing import Any, NamedTuple
 
@@ -26,10 +26,9 @@ from holdfast.replication.peers import Peers
 from holdfast.replication.recording import GroupRecorder
 from holdfast.replication.roles import Role
 from holdfast.replication.serving import Serving
+from holdfast.sim.patching import Break, patched
 
 DISCARD = 3  # the kind of a frame in broker/copies.pxd
-
-Break = Callable[[Any], object]
 
 
 class Mutant(NamedTuple):
@@ -48,19 +47,6 @@ LOSSES = ("Custody", "Loss", "Acknowledged")
 def mutation(name: str | None) -> AbstractContextManager[object]:
     """Breaks what the mutant of that name breaks, as long as it is entered."""
     return nullcontext() if name is None else MUTANTS[name].breaks()
-
-
-@contextmanager
-def patched(owners: tuple[object, ...], name: str, make: Break) -> Iterator[None]:
-    """For a while the attribute is what `make` makes of it."""
-    before = [getattr(owner, name) for owner in owners]
-    for owner, value in zip(owners, before, strict=True):
-        setattr(owner, name, make(value))
-    try:
-        yield
-    finally:
-        for owner, value in zip(owners, before, strict=True):
-            setattr(owner, name, value)
 
 
 def mutant(

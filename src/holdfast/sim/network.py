@@ -62,7 +62,7 @@ class End:
     """One side of a connection, held by a process. `handle` is whatever that process keeps with it."""
 
     __slots__ = ("_arrives_ns", "_over", "address", "handle", "held", "open", "path", "peer", "process",
-                 "unread", "vanished_ns", "world")  # fmt: skip
+                 "reads", "unread", "vanished_ns", "world")  # fmt: skip
 
     def __init__(self, world: World, process: Process, path: Path, address: Address) -> None:
         self.world = world
@@ -72,6 +72,7 @@ class End:
         self.handle: Any = None
         self.peer: End = self
         self.open = True
+        self.reads = True  # or else what is written to it waits at its peer
         self.held: list[bytes | None] = []
         self.unread: list[bytes] = []
         self.vanished_ns: int | None = None

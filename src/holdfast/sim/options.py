@@ -12,6 +12,7 @@ from holdfast.units import MS, format_duration
 
 MQTT_PORT = 1883
 PEER_PORT = 7883
+HOSTILE = "hostile"  # the host of hostile clients
 
 
 class Way(Struct, frozen=True):
@@ -55,6 +56,15 @@ class CrowdPlan(Struct, frozen=True):
     batch: int  # filters of one SUBSCRIBE
     depth: int
     gap_ns: int
+
+
+class HostilePlan(Struct, frozen=True):
+    """Clients that send what nobody should: attacks.py has the kinds, one begins in each `gap_ns` or so."""
+
+    kinds: tuple[str, ...]
+    attacks: int
+    gap_ns: int
+    unit_ns: int  # how long a broker takes for a unit of work
 
 
 class Fault(Struct, frozen=True):
@@ -102,6 +112,7 @@ class Options(Struct, frozen=True):
     reliable: bool
     faults: tuple[Fault, ...]
     secret: bool  # the members prove to each other that they share one
+    hostile: HostilePlan | None = None
 
     @property
     def book(self) -> ContractBook:
@@ -152,6 +163,11 @@ class Options(Struct, frozen=True):
         )
         if self.crowd is not None:
             yield f"crowd: {', '.join(f'{key} {each}' for key, each in structs.asdict(self.crowd).items())}"
+        if self.hostile is not None:
+            yield (
+                f"hostile: {self.hostile.attacks} of {', '.join(self.hostile.kinds)}, one in "
+                f"{format_duration(self.hostile.gap_ns)}, a unit of work takes {self.hostile.unit_ns} ns"
+            )
         yield (
             f"arbiter: answers within {format_duration(self.answer_ns_max)}"
             if self.answer_ns_max

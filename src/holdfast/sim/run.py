@@ -22,9 +22,11 @@ from holdfast.sim.crowd import Instants, Keeper, Prober, Visitors
 from holdfast.sim.drawing import draw
 from holdfast.sim.evidence import Violation
 from holdfast.sim.faults import Faults
+from holdfast.sim.hostile import Hostile
 from holdfast.sim.ledger import Ledger
-from holdfast.sim.network import End, Network, Path
-from holdfast.sim.options import MQTT_PORT, PEER_PORT, Options
+from holdfast.sim.meter import Meter, metered
+from holdfast.sim.network import Address, End, Network, Path
+from holdfast.sim.options import HOSTILE, MQTT_PORT, PEER_PORT, Options
 from holdfast.sim.parts import make_endpoint, make_member
 from holdfast.sim.plain import PlainClient
 from holdfast.sim.service import ServiceWatch
@@ -43,7 +45,7 @@ DRAIN_NS = 1 * S
 DRAIN_NS_MAX = 6 * S  # as long as somebody waits for what it was promised
 DRAIN_STEP_NS = 200 * MS
 SLOW_AGAIN_NS = 20 * MS
-OTHERS = ("crowd", "visitors", "instant-a", "instant-b", ARBITER)
+OTHERS = ("crowd", "visitors", "instant-a", "instant-b", HOSTILE, ARBITER)
 
 
 class Outcome(NamedTuple):
@@ -60,7 +62,7 @@ class Outcome(NamedTuple):
 class Stage:
     """Everybody who takes part in one run."""
 
-    def __init__(self, options: Options, tap: Tap | None, make: MakeMember) -> None:
+    def __init__(self, options: Options, tap: Tap | None, make: MakeMember, meter: Meter | None) -> None:
         self.options = options
         self.world = World(Random(options.seed ^ 0xD1CE), tap)
         self.network = Network(self.world, self._path)
@@ -69,7 +71,7 @@ class Stage:
         self.stop_ns = self.begin_ns + PUBLISH_AFTER_NS + options.publish_ns
         arbiter = Arbiter(self.world, self.network, options.answer_ns_max) if options.answer_ns_max else None
         self.setting = Setting(
-            options, self.world, self.network, self.ledger, self.begin_ns, self.stop_ns, arbiter
+            options, self.world, self.network, self.ledger, self.begin_ns, self.stop_ns, arbiter, meter
         )
         self.names = [f"m{index}" for index in range(options.members)]
         self.addresses: Peers = {name: ((name, MQTT_PORT), (name, PEER_PORT)) for name in self.names}
@@ -134,6 +136,8 @@ class Stage:
             self._start_crowd()
         if options.instants:
             self._start_instants()
+        if options.hostile is not None:
+            Hostile(self.setting, self.hosts[HOSTILE], self._served, Random(f"{options.seed} attacks"))
 
     def _start_crowd(self) -> None:
         assert self.options.crowd is not None
@@ -188,6 +192,11 @@ class Stage:
         """The living primary of the highest view."""
         leading = [each for each in self.living() if each.leads]
         return max(leading, key=lambda each: each.member.view.number, default=None)
+
+    def _served(self) -> Address | None:
+        """Where clients are served now."""
+        primary = self.primary()
+        return None if primary is None else self.addresses[primary.name][0]
 
     def protected(self) -> bool:
         """Whether the group would stand another failure now: heirs are up to date, publishers know them."""
@@ -295,8 +304,14 @@ def simulate(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with mutation or nullcontext(), smaller(options.bounds), quiet(options.system_topics):
-            stage = Stage(options, tap, make)
+        meter = None if options.hostile is None else Meter()
+        with (
+            metered(meter),
+            mutation or nullcontext(),
+            smaller(options.bounds),
+            quiet(options.system_topics),
+        ):
+            stage = Stage(options, tap, make, meter)
             stage.play()
             stage.close()
         ledger = stage.ledger

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from holdfast.sim.arbiter import Arbiter
 from holdfast.sim.ledger import Ledger
+from holdfast.sim.meter import Meter
 from holdfast.sim.network import Network
 from holdfast.sim.options import Options
 from holdfast.sim.world import World
@@ -21,3 +22,4 @@ class Setting(NamedTuple):
     begin_ns: int
     stop_ns: int
     arbiter: Arbiter | None
+    meter: Meter | None

@@ -18,7 +18,8 @@ from holdfast.replication.member import Member
 from holdfast.replication.peer import Peer
 from holdfast.replication.peers import Peers
 from holdfast.replication.serving import Serving
-from holdfast.sim.mutants import LOSSES, MUTANTS, Mutant, mutant, patched
+from holdfast.sim.mutants import LOSSES, MUTANTS, Mutant, mutant
+from holdfast.sim.patching import patched
 from holdfast.units import S
 
 
