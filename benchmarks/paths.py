@@ -24,7 +24,8 @@ from holdfast.contract.model import ContractBook
 from holdfast.mqtt.codec import encode
 from holdfast.mqtt.packets import Connect, Disconnect, Packet, Publish, Subscribe, Subscription
 
-BATCH = 50
+BATCH, MANY = 50, 500  # messages in a write
+MESSAGES = 10_000
 WARM_UP = 20  # rounds
 CLIENTS = 200
 RETAINED = 20
@@ -102,58 +103,70 @@ def fast() -> ContractBook:
     return book(contract("fast", "fast/+", "50ms", 0), contract("kept", "kept/+", "1s", 0, durable="true"))
 
 
-def batch(prefix: str, qos: int) -> bytes:
+def batch(prefix: str, qos: int, size: int) -> bytes:
     return b"".join(
-        encode(Publish(f"{prefix}/{number:02}", b"x" * 16, qos, packet_id=number + 1 if qos else 0), 5)
-        for number in range(BATCH)
+        encode(Publish(f"{prefix}/{number:03}", b"x" * 16, qos, packet_id=number + 1 if qos else 0), 5)
+        for number in range(size)
     )
 
 
-def messages(bench: Bench | Group, prefix: str, qos: int, batches: int, fan_out: int = 1) -> int:
+def messages(bench: Bench | Group, prefix: str, qos: int, size: int = BATCH, fan_out: int = 1) -> int:
+    """Writes of so many messages, each acknowledged by whoever is to; in a group, when its copy was made."""
     publisher = raw(bench, "publisher")
     subscribers = [subscriber(bench, f"subscriber-{n}", f"{prefix}/+", qos) for n in range(fan_out)]
-    data = batch(prefix, qos)
-    for _ in rounds(WARM_UP, batches):
+    data = batch(prefix, qos, size)
+    writes = max(MESSAGES // size // fan_out, 5)
+    for _ in rounds(WARM_UP * BATCH // size, writes):
         bench.now_ns += MS
         publisher.feed(data)
-        for each in subscribers:
-            if qos:
-                each.acknowledge(len(prefix) + 3, BATCH)
-            assert len(each.out) > BATCH or qos
-            each.out = b""
         if isinstance(bench, Group):
-            bench.pass_time(COPIED_WITHIN, COPIED_WITHIN // 4)
-        assert len(publisher.out) >= 4 * BATCH * (qos > 0)
+            bench.pass_time(COPIED_WITHIN, COPIED_WITHIN // 2)
+        for each in subscribers:
+            assert len(each.out) > 16 * size
+            if qos:
+                each.acknowledge(len(prefix) + 4, size)
+            each.out = b""
+        assert len(publisher.out) >= 4 * size * (qos > 0)
         publisher.out = b""
-    return batches * BATCH
+    if isinstance(bench, Group):
+        assert bench.primary.broker.core.copies >= writes * size
+    return writes * size
 
 
 def qos0() -> int:
-    return messages(Bench(fast()), "fast", 0, 200)
+    return messages(Bench(fast()), "fast", 0)
+
+
+def qos0_many() -> int:
+    return messages(Bench(fast()), "fast", 0, MANY)
 
 
 def qos1() -> int:
-    return messages(Bench(fast()), "fast", 1, 200)
+    return messages(Bench(fast()), "fast", 1)
+
+
+def qos1_many() -> int:
+    return messages(Bench(fast()), "fast", 1, MANY)
 
 
 def qos0_journal() -> int:
-    return messages(KeptBench(Notebook(), fast()), "fast", 0, 200)
+    return messages(KeptBench(Notebook(), fast()), "fast", 0)
 
 
 def qos1_journal() -> int:
-    return messages(KeptBench(Notebook(), fast()), "fast", 1, 200)
+    return messages(KeptBench(Notebook(), fast()), "fast", 1)
 
 
 def durable() -> int:
-    return messages(KeptBench(Notebook(), fast()), "kept", 1, 200)
+    return messages(KeptBench(Notebook(), fast()), "kept", 1)
 
 
 def pair() -> int:
-    return messages(Group(), "safe", 1, 100)
+    return messages(Group(), "safe", 1, MANY)
 
 
 def pair_of_two() -> int:
-    return messages(Group(), "safe", 1, 100, fan_out=2)
+    return messages(Group(), "safe", 1, MANY, fan_out=2)
 
 
 def pair_away() -> int:
@@ -161,7 +174,7 @@ def pair_away() -> int:
     group = Group()
     away = subscriber(group, "away", "safe/+", 1)
     away.feed(encode(Disconnect(), 5))
-    return messages(group, "safe", 1, 40, fan_out=50)
+    return messages(group, "safe", 1, MANY, fan_out=50)
 
 
 def newcomer(bench: Bench) -> Raw:
@@ -261,8 +274,10 @@ def new_topic() -> int:
 
 
 PATHS: dict[str, Callable[[], int]] = {
-    "message, QoS 0": qos0,
-    "message, QoS 1": qos1,
+    "message, QoS 0, 50 a write": qos0,
+    "message, QoS 0, 500 a write": qos0_many,
+    "message, QoS 1, 50 a write": qos1,
+    "message, QoS 1, 500 a write": qos1_many,
     "message, QoS 0, journal": qos0_journal,
     "message, QoS 1, journal": qos1_journal,
     "message, QoS 1, durable": durable,

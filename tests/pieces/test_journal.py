@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 from tests.pieces.pairs import retained, session, state_of
 from tests.pieces.sizes import any_size, sizes_around
 
@@ -107,7 +108,7 @@ def test_a_snapshot_in_pieces_makes_the_next_broker_the_same(size: int, large: i
     for number in range(large):
         apply(first, retained(number, bytes(70_000)), 0)
     messages = {each: Message(each, 0, 1, 0, 1, b"t", b"", b"%d" % each) for each in range(1, undone + 1)}
-    keeping.undone.update(messages)
+    keeping.undone.update({each: astuple(message) for each, message in messages.items()})
     while keeping.waiting:
         for entry in keeping.take():
             records.append((len(records) + 1, entry.kind, entry.body))

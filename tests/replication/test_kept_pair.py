@@ -13,6 +13,7 @@ from holdfast.contract.model import ContractBook
 from holdfast.mqtt.packets import Disconnect, Puback, Publish, Subscribe, Subscription
 from holdfast.replication.keeping import Health, Keeping, keep_member
 from holdfast.replication.member import Member
+from holdfast.replication.memory import Message
 from holdfast.replication.roles import Role
 
 JOIN_NS = 1_000 * MS
@@ -225,7 +226,7 @@ def test_a_primary_that_steps_down_leaves_its_messages_to_the_other() -> None:
     group.stalled.clear()
     group.pass_time(100 * MS)
     assert group.members["a"].role is Role.BACKUP
-    assert sorted(message.payload for message in group.keepings["a"].undone.values()) == [b"one", b"two"]
+    assert sorted(Message(*each).payload for each in group.keepings["a"].undone.values()) == [b"one", b"two"]
     again = group.client("s")
     for message in again.messages():
         again.say(Puback(message.packet_id))

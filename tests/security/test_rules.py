@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.security.guarded import rules_of
 
-from holdfast.broker.rules import NEVER, Who, allows, covers, fill, fill_widely, names, overlap
+from holdfast.broker.rules import NEVER, Grant, Who, allows, covers, fill, fill_widely, names, overlap
 from holdfast.errors import ConfigError
 from holdfast.mqtt.topics import matches
 from holdfast.security.rules import load_rules
@@ -74,6 +74,31 @@ def test_a_name_that_means_something_in_a_filter_makes_its_pattern_worthless(nam
         assert bool(rules.publishing(Who(user, client), b"in/c")) == (client == "c")
         for wanted in (b"#", b"+/#", b"a/b/#", b"$SYS/#", b"out/+", b"out/a/b", b"out/#"):
             assert rules.subscribing(Who(user, client), wanted) == NEVER
+
+
+@pytest.mark.parametrize("what", ["publish", "subscribe", "deny_publish", "deny_subscribe"])
+@pytest.mark.parametrize("by", ["%u", "%c"])
+def test_rights_are_kept_for_each_client_where_a_rule_names_clients(what: str, by: str) -> None:
+    """Also when somebody else of the same name was asked about before."""
+    rules = rules_of(
+        f'[[rule]]\neveryone = true\n{what} = ["own/{by}"]\n'
+        + ('[[rule]]\neveryone = true\npublish = ["#"]\nsubscribe = ["#"]' if "deny" in what else "")
+    )
+    ask = rules.publishing if "publish" in what else rules.subscribing
+    nothing = 0 if "publish" in what else NEVER
+    for user, client in (("alice", "one"), ("alice", "two"), ("bob", "one"), ("alice", "one")):
+        mine = client if by == "%c" else user
+        for name in ("alice", "bob", "one", "two"):
+            touched = ask(Who(user, client), f"own/{name}".encode()) != nothing
+            assert touched is ((name == mine) != ("deny" in what)), (user, client, name)
+
+
+def test_what_a_login_gave_is_its_own_alone() -> None:
+    rules = rules_of('[[rule]]\neveryone = true\npublish = ["all"]')
+    granted = Who("alice", "one", Grant(publish=("more",)))
+    for who, more in ((Who("alice", "one"), False), (granted, True), (Who("alice", "one"), False)):
+        assert bool(rules.publishing(who, b"more")) is more
+        assert rules.publishing(who, b"all")
 
 
 def test_variables_are_filled_in_once() -> None:

@@ -1,5 +1,6 @@
 # The packets of one connection, handled. The laws are in intake.pxd.
 
+cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 from holdfast.broker.core cimport Draft
@@ -7,8 +8,10 @@ from holdfast.broker.intake cimport Intake
 from holdfast.broker.message cimport Topic
 
 
+@cython.final
 cdef class Connection(Intake):
     cdef bint _ask(self)
+    cdef bint _other(self, int kind, uint8_t first, const uint8_t* body, uint32_t size)
     cdef bint _refresh(self, Topic* topic)
     cdef Topic* _new_topic(self, const uint8_t* text, uint32_t size)
     cdef bint _permitted(self, Topic* topic, Draft* draft)

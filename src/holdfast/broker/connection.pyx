@@ -69,6 +69,10 @@ cdef class Connection(Intake):
         if PUBACK <= kind <= PUBCOMP and self.session is not None:
             self._acknowledgement(first, body, size)
             return self.fault is None and not self.blocked
+        return self._other(kind, first, body, size)
+
+    cdef bint _other(self, int kind, uint8_t first, const uint8_t* body, uint32_t size):
+        """What is neither a message nor an acknowledgement."""
         if kind == PINGREQ and (self.session is not None or self.warm is not None):
             if first != 0xC0 or size:
                 self._wrong(MALFORMED_PACKET, "PINGREQ has no flags and no body")

@@ -8,6 +8,7 @@
 #   a message is sent on once, however often its publisher sends it: its stamp tells
 #   a subscription sees every message that is read after it was made, and none of those before the last slice
 
+cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.link cimport Link
@@ -35,6 +36,7 @@ cdef struct Draft:
     uint64_t account        # who pays if it is retained and has no source
 
 
+@cython.final
 cdef class Core(RetainedMessages):
     cdef readonly SubscriptionTree tree
     cdef readonly list known_again      # (topic, link, index): acknowledgements of what came again

@@ -90,7 +90,9 @@ class Rules:
         for rule in rules:
             for user in rule.users:
                 self._named.setdefault(user, []).append(rule.grant)
-        self._rights: dict[Who, Rights] = {}
+        self._names_clients = any(names_client(rule.grant) for rule in rules)
+        self._confines = any(rule.grant.clients for rule in rules)
+        self._rights: dict[Who | str, Rights] = {}  # by user alone where the client makes no difference
 
     def grants(self, user: str) -> tuple[Grant, ...]:
         return (*self._everyone, *self._named.get(user, ()))
@@ -100,13 +102,14 @@ class Rules:
         return ("", *self._named)
 
     def rights(self, who: Who) -> Rights:
-        known = self._rights.get(who)
+        key = who if self._names_clients or who.grant is not None else who.user
+        known = self._rights.get(key)
         if known is None:
             grants = self.grants(who.user) if who.grant is None else (*self.grants(who.user), who.grant)
             known = rights_of(grants, who)
             if len(self._rights) >= RIGHTS_KEPT_MAX:
                 self._rights.clear()
-            self._rights[who] = known
+            self._rights[key] = known
         return known
 
     def publishing(self, who: Who, topic: bytes) -> int:
@@ -123,6 +126,8 @@ class Rules:
 
     def may_connect(self, user: str, client_id: str) -> bool:
         """Whether that user's clients may have the identifier."""
+        if not self._confines:
+            return True
         patterns = [pattern for grant in self.grants(user) for pattern in grant.clients]
         return not patterns or any(names(pattern, user, client_id) for pattern in patterns)
 
@@ -131,6 +136,12 @@ class Rules:
 
     def may_tell_views(self, user: str) -> bool:
         return any(grant.tell_views for grant in self.grants(user))
+
+
+def names_client(grant: Grant) -> bool:
+    """Whether what it gives or takes may depend on the client identifier."""
+    patterns = (*grant.publish, *grant.subscribe, *grant.deny_publish, *grant.deny_subscribe)
+    return any(CLIENT in pattern for pattern in patterns)
 
 
 def rights_of(grants: Iterable[Grant], who: Who) -> Rights:

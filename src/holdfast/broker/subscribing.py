@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from holdfast.broker.channels import is_channel
 from holdfast.broker.clients import REASON_CHARS_MAX, who_of
 from holdfast.broker.connection import Connection
@@ -70,8 +72,7 @@ class Refused:
     error: PeerError
 
 
-@dataclass(slots=True, eq=False)
-class Made:
+class Made(Struct, eq=False):
     """A subscription that is in force and not granted yet; `before` is what its client had instead."""
 
     wanted: str
@@ -80,20 +81,21 @@ class Made:
     number: int  # the last publication that it does not see
 
 
-class Asked:
+class Asked(Struct, eq=False):
     """A SUBSCRIBE that awaits its SUBACK. What it asks besides filters is read once."""
 
-    __slots__ = ("connection", "demands", "last", "made", "packet_id", "properties", "requirement", "unfit")
+    connection: Connection
+    packet_id: int
+    properties: Properties
+    made: list[Made | Refused] = []
+    requirement: Requirement = NOTHING
+    unfit: PeerError | None = None  # why what it asks means nothing
+    last: int = 0
+    demands: bool = False
 
-    def __init__(self, connection: Connection, packet_id: int, properties: Properties) -> None:
-        self.connection = connection
-        self.packet_id = packet_id
-        self.properties = properties
-        self.made: list[Made | Refused] = []
-        self.requirement = NOTHING
-        self.unfit: PeerError | None = None  # why what it asks means nothing
+    def read(self) -> None:
         try:
-            self.requirement = requirement_of(properties)
+            self.requirement = requirement_of(self.properties)
         except PeerError as error:
             self.unfit = error
         self.last = self.requirement.last
@@ -140,6 +142,8 @@ class Subscribing:
         )
         works.spent += PACKET + len(body) // BYTES + len(properties.user)
         asked = Asked(connection, packet_id, properties)
+        if properties.user:
+            asked.read()
         cost = FILTER + (len(broker.contracts.contracts) // CONTRACTS if asked.demands else 0)
         while at < len(body) and not connection.closing and not session.state.ended:
             number = max(core.number_sliced, connection.number_published)
@@ -214,7 +218,7 @@ class Subscribing:
             error = refusal
             if isinstance(made, Refused):
                 error = made.error
-            else:
+            elif error is not None or made.before is not None:
                 self._settle(made, kept=error is None)
             if error is None:
                 reasons.append(made.subscription.qos)  # type: ignore[union-attr]

@@ -20,6 +20,7 @@ cdef extern from *:
 
 cdef uint64_t MOVED = 1     # stands in a slot of the former table whose topic is in the new one
 cdef size_t MOVED_AT_ONCE = 16
+cdef size_t MOVED_WHEN_FOUND = 4
 cdef size_t LOOKED_FOR_IDLE = 64    # slots, for a topic that was not used lately
 cdef size_t LOOKED_MAX = 4096       # slots, for one that nothing points to
 cdef uint64_t POINTER = 0x0000FFFFFFFFFFFFULL
@@ -112,7 +113,8 @@ cdef class TopicTable:
             at = (at + 1) & self.mask
 
     cdef Topic* _find_old(self, const uint8_t* text, uint32_t size, uint64_t hash) noexcept:
-        """The same among those that are not in the new table yet."""
+        """The same among those that are not in the new table yet. Then some more move, so that it does not stay
+        so when no topic is new any more."""
         cdef size_t at = hash & self.old_mask
         cdef uint64_t slot
         cdef Topic* topic
@@ -124,6 +126,7 @@ cdef class TopicTable:
                 topic = topic_in(slot)
                 if topic.hash == hash and topic.size == size and memcmp(topic.text, text, size) == 0:
                     topic.used = 1
+                    self._move(MOVED_WHEN_FOUND)
                     return topic
             at = (at + 1) & self.old_mask
 

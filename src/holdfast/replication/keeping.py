@@ -19,17 +19,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any
 
-import msgspec
+from msgspec.structs import astuple
 
 from holdfast.broker.broker import Broker, Event
 from holdfast.replication.buffer import BackupBuffer
 from holdfast.replication.increments import Increment, Jumped, Renamed, StateLog, everything
 from holdfast.replication.member import NUMBERS_SKIPPED, Member
 from holdfast.replication.memory import (
+    MESSAGE,
     PART_BYTES,
     Entry,
+    Fields,
     Highest,
     Kind,
     Marks,
@@ -85,7 +86,7 @@ class Keeping:
         self.buffer = buffer
         self.health = Health.KEEPING
         self.prune_before: int | None = None
-        self.undone: dict[int, Message] = {}
+        self.undone: dict[int, Fields] = {}
         self.marks = Marks()
         self.snapshots = 0
         self._owner = owner
@@ -107,7 +108,7 @@ class Keeping:
 
     def start(self, recalled: Recollection) -> None:
         """From here on everything is written down, a snapshot of what was recalled first."""
-        self.undone = dict(recalled.undone)
+        self.undone = {number: astuple(message) for number, message in recalled.undone.items()}
         self.marks = recalled.marks
         self._epoch, self._number = self.log.epoch, self.log.number
         self.log.tap = self._tap
@@ -183,8 +184,7 @@ class Keeping:
 
     def _done(self, numbers: list[int]) -> list[Entry]:
         known = [number for number in numbers if self.undone.pop(number, None) is not None]
-        for number in known:
-            self.marks.forget(number)
+        self.marks.forget_all(known)
         return [done_entry(known)] if known else []
 
     def _turn(self) -> list[Entry]:
@@ -216,7 +216,7 @@ class Keeping:
             entries += self._marks()
         return entries
 
-    def _kept(self, log: list[tuple[Any, ...]]) -> list[Entry]:
+    def _kept(self, log: list[Fields]) -> list[Entry]:
         """Messages, and steps of their publishers' exchanges, in the order in which they came."""
         entries: list[Entry] = []
         steps: list[int] = []
@@ -226,10 +226,13 @@ class Keeping:
                 continue
             if steps:
                 entries += self._exchanges(steps)
-            message = Message(*fields)
-            entries.append(message_entry(message))
-            self.undone[message.number] = self.marks.take_message(message) if message.packet_id else message
+            entries.append(message_entry(fields))
+            self.undone[fields[0]] = self._apart(fields) if fields[-1] else fields
         return entries + self._exchanges(steps)
+
+    def _apart(self, fields: Fields) -> Fields:
+        """A message whose publisher may send it again, without that: the marks have it."""
+        return astuple(self.marks.take_message(Message(*fields)))
 
     def _exchanges(self, steps: list[int]) -> list[Entry]:
         self.marks.add_received(steps)
@@ -287,6 +290,8 @@ class Keeping:
         self._bytes_since += len(entry.body)
         if entry.turn:
             self._awaiting.append((number, entry.turn))
+        if entry.kind is MESSAGE:
+            return
         match entry.kind:
             case Kind.SNAPSHOT_BEGIN:
                 self._begin, self._end = number, 0
@@ -399,7 +404,7 @@ def _recall(keeping: Keeping, read: Read, directory: str, owner: str, now_ns: in
     recalled.replay(read)
     check_owner(directory, recalled.owner, owner)
     undone = [recalled.undone[number] for number in sorted(recalled.undone)]
-    kept = sum(keeping.buffer.restore(*msgspec.structs.astuple(message)[:-1]) for message in undone)
+    kept = sum(keeping.buffer.restore(*astuple(message)[:-1]) for message in undone)
     recalled.marks.restore(keeping.buffer, recalled.undone)
     if recalled.records:
         counts = {

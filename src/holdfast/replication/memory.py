@@ -51,6 +51,8 @@ class Kind(IntEnum):
     RECEIVED = 12
 
 
+MESSAGE = Kind.MESSAGE  # a name of its own: looking it up in Kind takes longer than the rest of an Entry
+
 # Durable records from a number on, of some kinds, as (number, kind, body).
 Read: TypeAlias = Callable[[int | None, Collection[int] | None], Iterable[tuple[int, int, bytes]]]
 
@@ -69,6 +71,10 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     payload: bytes
     expires_ns: int = 0
     packet_id: int = 0
+
+
+# A Message as it comes and is written: no more is made of it, for there are many.
+Fields: TypeAlias = tuple[Any, ...]
 
 
 class Increments(msgspec.Struct, array_like=True, frozen=True):
@@ -150,8 +156,8 @@ def state_entries(
             at = end
 
 
-def message_entry(message: Message) -> Entry:
-    return Entry(Kind.MESSAGE, _encode(message), message.number)
+def message_entry(fields: Fields) -> Entry:
+    return Entry(MESSAGE, _encode(fields), fields[0])
 
 
 def done_entry(numbers: list[int]) -> Entry:
@@ -237,6 +243,11 @@ class Marks:
             return message
         self.received.setdefault(message.origin, set()).add(message.packet_id)
         return msgspec.structs.replace(message, packet_id=0)
+
+    def forget_all(self, numbers: Iterable[int]) -> None:
+        if self.had:
+            for number in numbers:
+                self.forget(number)
 
     @property
     def serials(self) -> set[int]:

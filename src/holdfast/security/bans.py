@@ -46,15 +46,15 @@ class Bans:
 
     def flapped(self, user: str, address: str, client_id: str, now_ns: int) -> Banned | None:
         """A connection that was let in is over; returns who is banned for it."""
-        return self._count(_flapper(user, address, client_id), self.limits.flaps_max, now_ns)
+        most = self.limits.flaps_max
+        return None if most is None else self._count(_flapper(user, address, client_id), most, now_ns)
 
     def guessed(self, user: str, address: str, now_ns: int) -> Banned | None:
         """A login failed."""
-        return self._count(Banned("guesses", user, address, ""), self.limits.guesses_max, now_ns)
+        most = self.limits.guesses_max
+        return None if most is None else self._count(Banned("guesses", user, address, ""), most, now_ns)
 
-    def _count(self, whom: Banned, most: int | None, now_ns: int) -> Banned | None:
-        if most is None:
-            return None
+    def _count(self, whom: Banned, most: int, now_ns: int) -> Banned | None:
         tally = self._tallies.pop(whom, None)
         if tally is None or now_ns - tally.since_ns > self.limits.within_ns:
             tally = Tally(now_ns)
@@ -67,7 +67,9 @@ class Bans:
         return whom
 
     def check_client(self, user: str, address: str, client_id: str, now_ns: int) -> None:
-        self._check(_flapper(user, address, client_id), "this client connected and left too often", now_ns)
+        if self._until_ns:
+            words = "this client connected and left too often"
+            self._check(_flapper(user, address, client_id), words, now_ns)
 
     def check_login(self, user: str, address: str, now_ns: int) -> None:
         words = "too many logins of this user failed from there"

@@ -66,6 +66,7 @@ class Retained(Struct):
 class Ledger:
     def __init__(self, security: Security) -> None:
         self.limits: dict[Kind, Quotas] = {}
+        self._most: dict[Kind, dict[str, int]] = {}  # of each thing that has a quota
         self.reached: Counter[str] = Counter()  # by kind and thing
         self._accounts: dict[tuple[Kind, str], Account] = {}
         self._counts: Counter[Kind] = Counter()
@@ -75,6 +76,12 @@ class Ledger:
 
     def use(self, security: Security) -> None:
         self.limits = {"user": security.limits, "address": security.address_limits}
+        self._most = {
+            kind: {
+                thing: most for thing in THINGS if (most := getattr(each, f"{thing}_max", None)) is not None
+            }
+            for kind, each in self.limits.items()
+        }
 
     def count(self, kind: Kind) -> int:
         """How many have something here, or came lately."""
@@ -82,7 +89,11 @@ class Ledger:
 
     def limited(self, *things: str) -> bool:
         """Whether there is any quota of these."""
-        return any(getattr(each, f"{thing}_max", None) for each in self.limits.values() for thing in things)
+        for each in self._most.values():
+            for thing in things if each else ():
+                if each.get(thing):
+                    return True
+        return False
 
     def account(self, kind: Kind, name: str, now_ns: int) -> Account:
         found = self._accounts.get((kind, name))
@@ -107,7 +118,7 @@ class Ledger:
 
     def check(self, accounts: Iterable[Account], thing: str, more: int = 1) -> None:
         for account in accounts:
-            most = getattr(self.limits[account.kind], f"{thing}_max", None)
+            most = self._most[account.kind].get(thing)
             if most is not None and getattr(account, thing) + more > most:
                 self.reached[f"{account.kind}.{thing}"] += 1
                 raise PeerError(
