@@ -16,6 +16,7 @@ from holdfast.broker.permit import Permit
 from holdfast.broker.retained import RetainedNames
 from holdfast.broker.rules import PUBLISHING_ALL
 from holdfast.broker.subscribing import CLEARED_AT_ONCE, FILTERS_AT_ONCE
+from holdfast.broker.subscriptions import SharedGroup
 from holdfast.broker.work import (
     ASIDE_PER_TURN,
     CLEARED,
@@ -495,29 +496,32 @@ def test_filters_that_multiply_are_refused_in_words_and_others_are_not() -> None
     assert bench.client("h").subscribe("plant/+/line/+/temperature").reasons == [0]
 
 
+GROUP = st.sampled_from(["", "", "$share/g/", "$share/h/"])
 TREE_FILTER = st.lists(st.sampled_from(["a", "b", "+"]), min_size=1, max_size=5).map("/".join)
 
 
 @settings(max_examples=200, deadline=None)
 @given(
-    steps=st.lists(st.tuples(st.integers(0, 2), TREE_FILTER, st.booleans(), st.booleans()), max_size=60),
+    steps=st.lists(
+        st.tuples(st.integers(0, 2), GROUP, TREE_FILTER, st.booleans(), st.booleans()), max_size=60
+    ),
     topic=st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5).map("/".join),
 )
-def test_no_topic_visits_more_nodes_than_the_tree_says(
-    steps: list[tuple[int, str, bool, bool]], topic: str
+def test_no_topic_visits_more_nodes_and_groups_than_the_tree_says(
+    steps: list[tuple[int, str, str, bool, bool]], topic: str
 ) -> None:
     bench = Bench()
     clients = [bench.client(f"c{number}") for number in range(3)]
     tree = bench.broker.core.tree
-    for index, filter, rest, there in steps:
-        wanted = f"{filter}/#" if rest else filter
+    for index, group, filter, rest, there in steps:
+        wanted = group + (f"{filter}/#" if rest else filter)
         if there:
             clients[index].say(subscribe(wanted))
         else:
             clients[index].say(Unsubscribe(1, [wanted]))
         before = tree.visited
-        tree.matching(topic.encode())
-        assert tree.visited - before <= tree.steps
+        groups = sum(isinstance(match, SharedGroup) for match in tree.matching(topic.encode()))
+        assert tree.visited - before + groups <= tree.steps
     sessions = [client.connection.session for client in clients]
     for client in clients:
         bench.broker.lost(client.connection, bench.now_ns)

@@ -79,6 +79,7 @@ class Place(Struct, frozen=True):
     pid: int
     ws: int = 0
     mqtts: int = 0
+    peers: list[int] = []
     pids: list[int] = []
 
     def status(self, index: int = 0) -> dict[str, object]:
@@ -147,5 +148,6 @@ def _pair(stack: ExitStack, directory: Path, silence: str) -> Place:
         mqtt=[group.ports[name] for name in names],
         http=[group.http[name] for name in names],
         pid=group.processes[first].pid,
+        peers=[group.listen_peer[name] for name in names],
         pids=[group.processes[name].pid for name in names],
     )

@@ -30,7 +30,8 @@ from holdfast.broker.topics cimport TopicTable, routes_bytes, topic_rent
 cdef int64_t SECOND_NS = 1_000_000_000
 cdef int64_t ALARM_COPY_NS = 10_000_000    # an alarm without a period that is not confirmed by then is copied
 cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it should carry, when there are as many
-cdef int64_t LOOKED_MAX = 4096  # units that a slice may spend on looking up routes again
+cdef int64_t LOOKED_MAX = 4096  # units that a slice may spend on looking up routes again, and members of groups
+cdef size_t LARGE_BYTES = 4096  # of a message: so many more of them take as long as another delivery
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
 cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
 cdef uint32_t RELIEVED_AT_ONCE = 4096   # messages of sessions that hold too much, in one turn
@@ -213,9 +214,10 @@ cdef class Core(RetainedMessages):
 
         Every delivery counts, so that a slice takes much the same time at any fan-out; but a slice ends in a
         write to each link it touched, so a wide one goes on until the writes are worth their while. Routes that
-        must be looked up again have a bound of their own."""
+        must be looked up again have a bound of their own. Large messages take longer: a slice ends,
+        however wide it is, when their bytes alone are worth one."""
         cdef Job job
-        cdef size_t done = 0
+        cdef size_t done = 0, heavy = 0, routes
         if self.board.pumps.len:
             self._pump()
         if self.crowded():
@@ -223,12 +225,14 @@ cdef class Core(RetainedMessages):
         self.copy_when_due()
         self.tell_marks(0)
         self.looked = 0
-        while self.jobs.len and (done < jobs_max or done < min(
+        while self.jobs.len and heavy < jobs_max and (done + heavy < jobs_max or done < min(
                 WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max)) and self.looked < LOOKED_MAX:
             job = jobs_pop(&self.jobs)
             if job.tag == DISPATCH:
                 self.dispatch(job.message)
-                done += max(<size_t>1, <size_t>job.message.topic.routes_len)
+                routes = max(<size_t>1, <size_t>job.message.topic.routes_len)
+                done += routes
+                heavy += routes * ((<size_t>job.message.payload_size + job.message.props_size) // LARGE_BYTES)
             else:
                 self.replicate(job.message)
                 done += 1
@@ -324,6 +328,7 @@ cdef class Core(RetainedMessages):
                 route.since = 0
                 topic.routes_len += 1
                 members = (<SharedGroup>match).members
+                self.work_left -= len(members) // STEPS_IN_UNIT
             else:
                 members = (match,)
                 subscription = match
@@ -503,6 +508,8 @@ cdef class Core(RetainedMessages):
             route = &topic.routes[i]
             if route.flags & (SHARED | ENDED):
                 matched += offer_specially(m, route)
+                if route.flags & SHARED:
+                    self.looked += (<SharedGroup>route.session).looked // STEPS_IN_UNIT
                 continue
             session = <Session>route.session
             if route.since > m.minor or (route.flags & NO_LOCAL and session.serial == m.origin):

@@ -3,8 +3,10 @@
 # Laws:
 #   matching visits only nodes whose levels agree with the topic: unrelated subscriptions cost nothing
 #   a client stands at one node at most once; a node that nobody needs is removed
-#   a node knows how many nodes a topic can visit from there on, or more: 1, and what it can visit below the most
-#   costly of its levels, and below '+'. So no topic visits more than the root says, whatever it is
+#   a node knows how many steps a topic can take from there on, or more: 1, its shared groups, and what it can take
+#   below the most costly of its levels, and below '+'. So no topic takes more than the root says, whatever it is
+#   to join and to leave a group costs the same, however many are in it; who is picked is found by looking at as
+#   many members as `looked` says
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -41,7 +43,11 @@ cdef bint offer_specially(Message* m, Route* route) noexcept
 cdef class SharedGroup:
     cdef readonly str name
     cdef readonly list members
+    cdef dict _places           # session -> where it stands among the members
     cdef size_t turn
+    cdef size_t looked          # at so many members, to find the last that was picked
+    cdef bint join(self, Subscription subscription)
+    cdef bint leave(self, Session session)
     cdef Subscription pick(self, uint64_t number)
     cdef Subscription pick_again(self, Message* m)
     cdef bint reached_otherwise(self, Message* m, Session session)
@@ -52,7 +58,7 @@ cdef class Node:
     cdef Node any_level
     cdef dict here, below                  # session -> Subscription; `below` is for a filter ending in '#'
     cdef dict shared_here, shared_below    # group -> SharedGroup
-    cdef uint32_t steps     # nodes that a topic can visit from here on, this one included
+    cdef uint32_t steps     # nodes and shared groups that a topic can meet from here on, these included
     cdef uint32_t most      # steps of the most costly of the children, or more
     cdef uint32_t lowered   # children that became less costly since `most` may be too high
     cdef bint is_idle(self)

@@ -97,12 +97,36 @@ cdef class SharedGroup:
     def __init__(self, str name not None) -> None:
         self.name = name
         self.members = []
+        self._places = {}
+
+    cdef bint join(self, Subscription subscription):
+        """In place of its earlier subscription, if it has one; whether it is new."""
+        at = self._places.get(subscription.session)
+        if at is not None:
+            self.members[at] = subscription
+            return 0
+        self._places[subscription.session] = len(self.members)
+        self.members.append(subscription)
+        return 1
+
+    cdef bint leave(self, Session session):
+        """The last member takes its place; whether it was one."""
+        cdef Subscription last
+        at = self._places.pop(session, None)
+        if at is None:
+            return 0
+        last = self.members.pop()
+        if last.session is not session:
+            self.members[at] = last
+            self._places[last.session] = at
+        return 1
 
     cdef Subscription pick(self, uint64_t number):
         """The member whose turn it is, of those that see this publication: one that can take a message now, else
         one that is connected, else any."""
         cdef Subscription member, connected = None, away = None
         cdef size_t i, n = len(self.members)
+        self.looked = n
         for i in range(n):
             member = self.members[(self.turn + i) % n]
             if member.since > number:
@@ -113,6 +137,7 @@ cdef class SharedGroup:
                 continue
             if member.session.link.writable and member.session.queued == 0:
                 self.turn = (self.turn + i + 1) % n
+                self.looked = i + 1
                 return member
             if connected is None:
                 connected = member
@@ -157,7 +182,9 @@ cdef class Node:
         self.steps = 1
 
     cdef void sum_up(self) noexcept:
-        self.steps = 1 + self.most + (0 if self.any_level is None else self.any_level.steps)
+        cdef size_t groups = (len(self.shared_here) if self.shared_here else 0) + (
+            len(self.shared_below) if self.shared_below else 0)
+        self.steps = 1 + groups + self.most + (0 if self.any_level is None else self.any_level.steps)
 
     cdef void child_lowered(self, uint32_t before):
         """A child that had so many steps has fewer, or is gone. Among many it is not looked each time whether
@@ -210,8 +237,6 @@ cdef class SubscriptionTree:
                     node.children[level] = Node()
                 node = node.children[level]
             path.append(node)
-        self.grown = self._raise(path, levels)
-        subscription.session.steps += self.grown
         if subscription.group is None:
             if below:
                 if node.below is None:
@@ -232,15 +257,22 @@ cdef class SubscriptionTree:
                 if node.shared_here is None:
                     node.shared_here = {}
                 place = node.shared_here
-            fresh = self._join(place, subscription)
+            group = place.get(subscription.group)
+            if group is None:
+                group = place[subscription.group] = SharedGroup(subscription.group)
+            fresh = (<SharedGroup>group).join(subscription)
+        self.grown = self._raise(path, levels)
+        subscription.session.steps += self.grown
         self.count += fresh
         return fresh
 
     cdef uint32_t _raise(self, list path, list levels):
-        """The last of these nodes may be new: those above it know. Returns by how much the root grew."""
-        cdef Node node, child
-        cdef uint32_t before = 0
+        """The last of these nodes may be new, or have a group more: those above it know. Returns by how much the
+        root grew."""
+        cdef Node node = path[len(path) - 1], child
+        cdef uint32_t before = node.steps
         cdef Py_ssize_t i
+        node.sum_up()
         for i in range(len(path) - 2, -1, -1):
             node, child = path[i], path[i + 1]
             before = node.steps
@@ -253,19 +285,8 @@ cdef class SubscriptionTree:
 
     @property
     def steps(self) -> int:
-        """No topic visits more nodes than that."""
+        """No topic meets more nodes and shared groups than that."""
         return self.root.steps
-
-    def _join(self, dict groups, Subscription subscription) -> bool:
-        group = groups.get(subscription.group)
-        if group is None:
-            group = groups[subscription.group] = SharedGroup(subscription.group)
-        for i, member in enumerate(group.members):
-            if member.session is subscription.session:
-                group.members[i] = subscription
-                return False
-        group.members.append(subscription)
-        return True
 
     def remove(self, Session session not None, bytes filter not None, str group=None) -> bool:
         """Takes a subscription out; says whether there was one."""
@@ -296,21 +317,18 @@ cdef class SubscriptionTree:
 
     def _leave(self, dict groups, str name, Session session) -> bool:
         group = (groups or {}).get(name)
-        if group is None:
+        if group is None or not (<SharedGroup>group).leave(session):
             return False
-        for i, member in enumerate(group.members):
-            if member.session is session:
-                del group.members[i]
-                if not group.members:
-                    del groups[name]
-                return True
-        return False
+        if not group.members:
+            del groups[name]
+        return True
 
     def _prune(self, list path, list levels) -> None:
         """Removes nodes that nobody needs any more; those above them know."""
-        cdef Node node, parent
-        cdef uint32_t before, lowered_from = (<Node>path[len(path) - 1]).steps
+        cdef Node node = path[len(path) - 1], parent
+        cdef uint32_t before, lowered_from = node.steps
         cdef Py_ssize_t i
+        node.sum_up()
         for i in range(len(levels) - 1, -1, -1):
             node = path[i + 1]
             parent = path[i]

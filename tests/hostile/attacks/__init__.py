@@ -46,6 +46,6 @@ def attack(says: str, where: Where = Where.OPEN, *, stays: bool = False) -> Call
 
 def all_attacks() -> dict[str, Attack]:
     """Those of every file here, in the order in which they are told."""
-    for name in ("control", "connections", "messages", "ports"):
+    for name in ("control", "connections", "sessions", "messages", "spread", "ports"):
         import_module(f"hostile.attacks.{name}")
     return ATTACKS

@@ -1,4 +1,4 @@
-"""The other doors: TLS, WebSocket, HTTP."""
+"""The other doors: TLS, WebSocket, HTTP, the links between members."""
 
 from __future__ import annotations
 
@@ -67,6 +67,56 @@ def half_handshakes(field: Field) -> Iterator[None]:
         for stream in streams:
             stream.send(hello)
         yield
+        for stream in streams:
+            field.drop(stream)
+
+
+@attack("MQTT in TLS records of one byte, on ten connections", Where.GUARDED)
+def records_of_a_byte(field: Field) -> Iterator[None]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    packet = b"\x30\x07\0\x03h/w\0x"
+    hello = connect("", username="mallory", password=PASSWORD, keep_alive=0)
+    yield
+    wrapped = []
+    for _ in range(10):
+        stream = field.raw(field.place.mqtts)
+        stream.socket = context.wrap_socket(stream.socket)
+        stream.send(hello)
+        field.let_in(stream)
+        wrapped.append(stream)
+    while True:
+        for stream in wrapped:
+            for byte in packet * 20:
+                stream.send(bytes([byte]))
+        yield
+
+
+@attack(
+    "strangers at the ports between members: junk, greetings that never end, and lengths that promise much",
+    Where.PAIR,
+)
+def strangers_between_members(field: Field) -> Iterator[None]:
+    words = (b"", b"\0\0\0\x10", b"\xff\xff\xff\xff", bytes(5000), connect("s"), b"GET / HTTP/1.1\r\n\r\n")
+    yield
+    while True:
+        for port in field.place.peers:
+            for number in range(100):
+                field.raw(port).send(words[number % len(words)])
+        yield
+        field.end()
+
+
+@attack("requests to the HTTP port that arrive a byte at a time")
+def requests_by_the_byte(field: Field) -> Iterator[None]:
+    asked = b"GET /status HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 1000
+    yield
+    while True:
+        streams = [field.raw(field.place.http[0]) for _ in range(60)]
+        for byte in asked[:50]:
+            for stream in streams:
+                stream.send(bytes([byte]))
+            yield
         for stream in streams:
             field.drop(stream)
 

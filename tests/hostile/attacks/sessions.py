@@ -1,0 +1,158 @@
+"""Sessions: many that end in one instant, and those that keep what they were sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from conformance.wire import P, Type, Will, ack, connect, publish, subscribe
+from hostile.attacker import Field
+from hostile.attacks import attack
+from hostile.wires import Stream
+
+FOREVER = [(P.SESSION_EXPIRY, 0xFFFFFFFF)]
+AT_ONCE = 50
+
+
+def come(field: Field, packets: list[bytes], answers: int = 1) -> Iterator[list[Stream]]:
+    """A connection for each of them, some at a time."""
+    for start in range(0, len(packets), AT_ONCE):
+        some = packets[start : start + AT_ONCE]
+        streams = [field.raw() for _ in some]
+        for stream, packet in zip(streams, some, strict=True):
+            stream.send(packet)
+        for stream in streams:
+            field.let_in(stream)
+            for _ in range(answers - 1):
+                stream.expect(Type.SUBACK)
+        yield streams
+
+
+@attack("1,500 sessions with 20 filters each, that expire in one instant")
+def sessions_end_at_once(field: Field) -> Iterator[None]:
+    packets = [
+        connect(f"e{number}", props=[(P.SESSION_EXPIRY, 1)])
+        + subscribe(1, *[f"end/{number}/{each}/+" for each in range(20)])
+        for number in range(1500)
+    ]
+    yield
+    while True:
+        came: list[Stream] = []
+        for streams in come(field, packets, 2):
+            came += streams
+            yield
+        for stream in came:
+            field.drop(stream)
+        time.sleep(1.2)
+        yield
+
+
+@attack("1,500 clients with a keep-alive of a second and a will, that fall silent together")
+def keep_alives_end_at_once(field: Field) -> Iterator[None]:
+    will = Will("silent/x", bytes(1000), qos=1)
+    packets = [connect(f"k{number}", keep_alive=1, will=will) for number in range(1500)]
+    yield
+    while True:
+        for _ in come(field, packets):
+            yield
+        time.sleep(1.6)
+        field.end()
+        yield
+
+
+@attack("1,500 sessions whose wills of 10 KB are due in one instant, for 50 subscribers")
+def wills_due_at_once(field: Field) -> Iterator[None]:
+    will = Will("due/x", bytes(10_000), qos=1, props=[(P.WILL_DELAY, 1)])
+    packets = [connect(f"w{number}", will=will, props=[(P.SESSION_EXPIRY, 60)]) for number in range(1500)]
+    listens = [connect(f"l{number}") + subscribe(1, ("due/x", 1)) for number in range(50)]
+    yield
+    for _ in come(field, listens, 2):
+        yield
+    while True:
+        for streams in come(field, packets):
+            for stream in streams:
+                field.reset(stream)
+            yield
+        time.sleep(1.0)
+        yield
+
+
+@attack("a session with 10,000 messages that it never acknowledges, and comes back for, again and again")
+def sent_again_and_again(field: Field) -> Iterator[None]:
+    hello = connect("again", clean=False, props=[*FOREVER, (P.RECEIVE_MAX, 65_535)])
+    data = b"".join(publish("again/x", bytes(1000), qos=1, pid=number % 1000 + 1) for number in range(10_000))
+    yield
+    stream = field.raw()
+    stream.send(hello + subscribe(1, ("again/x", 1)))
+    stream.expect(Type.SUBACK)
+    field.drop(stream)
+    writer = field.client()
+    for start in range(0, len(data), 100_000):
+        writer.send(data[start : start + 100_000])
+        field.drain(writer)
+        yield
+    while True:
+        for _ in range(20):
+            stream = field.raw()
+            stream.send(hello)
+            stream.expect(Type.PUBLISH)
+            field.reset(stream)
+        yield
+
+
+@attack("sessions with 10,000 messages each, that are given up with CONNECT")
+def queues_given_up(field: Field) -> Iterator[None]:
+    keeps = [
+        connect(f"up{number}", clean=False, props=FOREVER) + subscribe(1, ("up/x", 1)) for number in range(10)
+    ]
+    gives_up = [connect(f"up{number}") for number in range(10)]
+    data = b"".join(publish("up/x", b"x", qos=1, pid=number % 1000 + 1) for number in range(10_000))
+    yield
+    writer = field.client()
+    while True:
+        for streams in come(field, keeps, 2):
+            for stream in streams:
+                field.reset(stream)
+        for start in range(0, len(data), 10_000):
+            writer.send(data[start : start + 10_000])
+            field.drain(writer)
+            yield
+        for streams in come(field, gives_up):
+            for stream in streams:
+                field.drop(stream)
+        yield
+
+
+@attack("100 subscribers with a window of one message, that never acknowledge it")
+def windows_of_one(field: Field) -> Iterator[None]:
+    packets = [
+        connect(f"one{number}", props=[(P.RECEIVE_MAX, 1)]) + subscribe(1, ("one/x", 1))
+        for number in range(100)
+    ]
+    data = b"".join(publish("one/x", bytes(500), qos=1, pid=number + 1) for number in range(1000))
+    yield
+    for _ in come(field, packets, 2):
+        yield
+    yield from field.flood([field.client() for _ in range(4)], data)
+
+
+@attack(
+    "QoS 2 identifiers held for ever, on both sides: 1,000 that are never released, 1,000 never completed"
+)
+def identifiers_held(field: Field) -> Iterator[None]:
+    sends = b"".join(publish("held/x", b"x", qos=2, pid=number) for number in range(1, 1001))
+    takes = b"".join(ack(Type.PUBREC, number) for number in range(1, 1001))
+    yield
+    while True:
+        listeners = [field.client() for _ in range(10)]
+        for listener in listeners:
+            listener.send(subscribe(1, ("held/x", 2)))
+            listener.expect(Type.SUBACK)
+        writer = field.client()
+        writer.send(sends)
+        for listener in listeners:
+            listener.expect(Type.PUBLISH)
+            listener.send(takes)
+        yield
+        for stream in (*listeners, writer):
+            field.drop(stream)
