@@ -12,8 +12,9 @@ from holdfast.endpoint import failover
 from holdfast.replication import roles
 from holdfast.replication.group import GroupConfig, MemberConfig
 from holdfast.replication.member import GRACE_S
-from holdfast.replication.peers import GREETING_NS_MAX, STRANGERS_MAX
+from holdfast.replication.peers import GREETING_NS_MAX
 from holdfast.replication.views import next_number
+from holdfast.replication.waiting import STRANGERS_MAX
 from holdfast.runtime.keeping import RETRY_S
 from holdfast.units import MS, S
 

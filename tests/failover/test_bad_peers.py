@@ -3,7 +3,11 @@
 import os
 import socket
 import struct
+import threading
 import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 from benchmarks.contracts import FRAME
@@ -21,6 +25,7 @@ from .traffic import CALM, Traffic, run
 CONTROL = 1
 HEAD = struct.Struct("!IB")
 WAIT_S = 8.0
+STAYING = 800
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +46,14 @@ def hello(**changed: object) -> bytes:
     return frame(encode_word(Hello(**{**words, **changed})))
 
 
-def say_to_peer_port(group, data: bytes, *, hang_up: bool = False) -> list[object]:
-    """The words that the primary answers with until it closes the connection."""
+def say_to_peer_port(
+    group, data: bytes, *, hang_up: bool = False, first: Callable[[], None] = lambda: None
+) -> list[object]:
+    """What the primary answers until it closes the connection; `first` happens before `data` is said."""
     port = group.members[group.await_protected().teller].peer_port
     heard = b""
     with socket.create_connection((LOOPBACK, port), timeout=WAIT_S) as sock:
+        first()
         sock.sendall(data)
         if hang_up:
             return []
@@ -89,6 +97,69 @@ def test_random_bytes_and_lost_strangers_change_nothing(pair) -> None:
     for _ in range(50):
         say_to_peer_port(pair, os.urandom(200), hang_up=True)
     assert pair.await_protected() == before
+
+
+class Crowd(threading.Thread):
+    """Strangers who come as fast as they can, stay as long as they may, and say nothing."""
+
+    def __init__(self, address: str, port: int) -> None:
+        super().__init__(daemon=True)
+        self.address, self.port = address, port
+        self.came = 0
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        staying: deque[socket.socket] = deque()
+        while not self.enough.is_set():
+            stranger = socket.socket()
+            stranger.setblocking(False)
+            stranger.bind((self.address, 0))
+            with suppress(OSError):
+                stranger.connect((LOOPBACK, self.port))
+            self.came += 1
+            staying.append(stranger)
+            if len(staying) > STAYING:
+                staying.popleft().close()
+        for stranger in staying:
+            stranger.close()
+
+
+@contextmanager
+def crowd_at(group, name: str, address: str) -> Iterator[Crowd]:
+    crowd = Crowd(address, group.members[name].peer_port)
+    crowd.start()
+    try:
+        group.await_state(lambda: crowd.came > STAYING, "a crowd")
+        yield crowd
+    finally:
+        crowd.enough.set()
+        crowd.join(WAIT_S)
+
+
+def test_a_member_far_away_is_heard_though_a_crowd_comes_before_its_greeting(pair) -> None:
+    """Its greeting comes when hundreds have come after it, and it is answered as one."""
+    before = pair.await_protected()
+    with crowd_at(pair, before.teller, "127.0.0.2") as crowd:
+
+        def more_come() -> None:
+            came = crowd.came
+            pair.await_state(lambda: crowd.came > came + 5 * STAYING, "a larger crowd")
+
+        words = say_to_peer_port(pair, hello(contracts="f00"), first=more_come)
+    assert isinstance(words[-1], Refusal), words
+    assert "the contract files differ" in words[-1].why
+    assert pair.await_protected() == before
+
+
+@pytest.mark.parametrize("address", ["127.0.0.2", LOOPBACK])
+def test_no_crowd_of_strangers_keeps_members_apart_that_are_not_connected_yet(address: str) -> None:
+    """From an address of its own, and from that of the members themselves."""
+    with running_group(2, FRAME, CALM, started=False) as group:
+        group.start("a")
+        group.await_state(lambda: group.view() is not None, "a primary that serves alone")
+        with crowd_at(group, "a", address):
+            group.start("b")
+            assert {place.name for place in group.await_protected().places} == {"a", "b"}
 
 
 @pytest.mark.parametrize(

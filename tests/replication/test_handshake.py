@@ -22,8 +22,9 @@ from holdfast.replication.messages import (
     encode_word,
 )
 from holdfast.replication.peer import Peer
-from holdfast.replication.peers import GREETING_NS_MAX, STRANGERS_MAX
+from holdfast.replication.peers import GREETING_NS_MAX
 from holdfast.replication.roles import Role
+from holdfast.replication.waiting import GREETING_NS_MIN, STRANGERS_MAX
 from holdfast.units import S
 
 SECRET = b"0123456789abcdef"
@@ -164,6 +165,7 @@ def test_strangers_are_few_and_have_little_time_and_room() -> None:
     member = group.members["a"]
     strangers = [member.accept_peer(None, group.now_ns) for _ in range(STRANGERS_MAX + 10)]
     assert sum(not stranger.closing for stranger in strangers) == STRANGERS_MAX
+    strangers = [stranger for stranger in strangers if not stranger.closing]
     large = strangers[-1]
     large.feed((100_000).to_bytes(4, "big") + b"\x01", group.now_ns, group.wall_ns)
     member.turn(group.now_ns, group.wall_ns)
@@ -176,6 +178,96 @@ def test_strangers_are_few_and_have_little_time_and_room() -> None:
     assert all(stranger.closing for stranger in strangers)
     assert roles(group) == {Role.PRIMARY, Role.BACKUP}
     assert member.peers.link_to("b") is not None
+
+
+class Crowd:
+    """Strangers at member a, from addresses that the test says, and b, which is about to say who it is."""
+
+    def __init__(self) -> None:
+        self.group = group_with(secret(salt=b"a"), secret(salt=b"b"))
+        self.group.crash("b")
+        self.group.pass_time(1 * S)
+        self.member = self.group.members["a"]
+        self.addresses: dict[Peer, str] = {}
+        self.member.peers.room.address_of = lambda peer: self.addresses[peer]
+
+    def come(self, address: str) -> Peer:
+        peer = self.member.accept_peer(None, self.group.now_ns)
+        self.addresses[peer] = address
+        waiting = [each for each in self.member.peers.all() if not each.state.greeted]
+        assert len(waiting) <= STRANGERS_MAX
+        return peer
+
+    def greets(self, peer: Peer) -> bool:
+        """Whether b is let in over that connection: it answers what it is challenged with."""
+        if peer.closing:
+            return False
+        (challenge,) = words(peer)
+        assert isinstance(challenge, Challenge)
+        handshake = secret(salt=b"b2").begin(dialed=True)
+        proof = handshake.challenged(challenge.nonce)
+        assert proof is not None
+        for word in (
+            Challenge(handshake.nonce),
+            Proof(proof),
+            msgspec.structs.replace(HELLO, role=Role.JOINING),
+        ):
+            peer.feed(frame(word), self.group.now_ns, self.group.wall_ns)
+        self.member.turn(self.group.now_ns, self.group.wall_ns)
+        return bool(peer.state.greeted)
+
+
+@pytest.mark.parametrize("before", [0, 1, STRANGERS_MAX - 2, STRANGERS_MAX - 1, STRANGERS_MAX, 500])
+@pytest.mark.parametrize("after", [0, 1, STRANGERS_MAX - 1, STRANGERS_MAX, STRANGERS_MAX + 1, 500])
+def test_a_crowd_from_elsewhere_keeps_no_member_out(before: int, after: int) -> None:
+    """The member comes from an address that no file names, and the crowd all from another one."""
+    crowd = Crowd()
+    for _ in range(before):
+        crowd.come("elsewhere")
+    b = crowd.come("its address")
+    for _ in range(after):
+        crowd.come("elsewhere")
+    assert crowd.greets(b)
+
+
+@pytest.mark.parametrize("waits_ns", [0, GREETING_NS_MIN, 10 * GREETING_NS_MIN])
+def test_a_crowd_from_everywhere_keeps_no_member_out_whose_address_is_in_the_file(waits_ns: int) -> None:
+    crowd = Crowd()
+    crowd.member.peers.room.expected.add("its address")
+    b = crowd.come("its address")
+    for number in range(500):
+        crowd.come(f"address {number}")
+    crowd.group.now_ns += waits_ns
+    for number in range(500):
+        crowd.come(f"address {number}")
+    assert crowd.greets(b)
+
+
+def test_a_crowd_at_a_members_own_address_leaves_it_the_time_for_a_greeting() -> None:
+    """However many come at once: who got in when the oldest had had their time stays for as long itself."""
+    crowd = Crowd()
+    crowd.member.peers.room.expected.add("its address")
+    for _ in range(STRANGERS_MAX):
+        crowd.come("its address")
+    crowd.group.now_ns += GREETING_NS_MIN
+    b = crowd.come("its address")
+    for _ in range(500):
+        crowd.come("its address")
+    crowd.group.now_ns += GREETING_NS_MIN - 1
+    for _ in range(500):
+        crowd.come("its address")
+    assert crowd.greets(b)
+
+
+def test_who_says_nothing_goes_when_it_had_its_time() -> None:
+    crowd = Crowd()
+    oldest = [crowd.come("x") for _ in range(STRANGERS_MAX)]
+    crowd.group.now_ns += GREETING_NS_MIN - 1
+    crowd.come("x")
+    assert [peer.closing for peer in oldest] == [False] * (STRANGERS_MAX - 1) + [True]
+    crowd.group.now_ns += 1
+    crowd.come("x")
+    assert [peer.closing for peer in oldest] == [True] + [False] * (STRANGERS_MAX - 2) + [True]
 
 
 @pytest.mark.parametrize(("name", "refused"), [("c", True), ("b", False), (None, False)])

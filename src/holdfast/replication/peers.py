@@ -5,7 +5,8 @@ Laws:
   Where that makes two connections, the one that the later member dialed stays
 - nobody is listened to before it has said who it is, under the same protocol, group and contracts; in a group
   with a secret, nobody says or hears that before it has proven that it knows the secret
-- strangers are few, say little, and have little time; they do not crowd out those whom we dialed ourselves
+- strangers are few, say little, and have little time; they do not crowd out those whom we dialed ourselves,
+  nor members that are about to say who they are (waiting.py)
 - who is refused, or refuses us, lives: that it was seen is remembered for a while, with what it said it is
 - a member that is not heard of for `silence` is taken for gone; its connection stays for a while, so that it
   learns what it missed, should it wake
@@ -37,13 +38,13 @@ from holdfast.replication.messages import (
 )
 from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
+from holdfast.replication.waiting import WaitingRoom
 from holdfast.units import MS, S
 
 DIAL_AGAIN_NS = 50 * MS
 GREETING_NS_MAX = 5 * S
 MUTE_NS_MAX = 5 * S  # that a connection stays open, and nothing comes over it
 BEAT_NS_MAX = 100 * MS  # however much else is written
-STRANGERS_MAX = 64  # connections that have not said who they are
 STRANGERS_FRAME_BYTES_MAX = 4096
 DIFFERENT = "the contract files differ: give every member the same"
 
@@ -69,6 +70,7 @@ class PeerState(Struct):
     contracts: str = ""  # the digest of those that it has
     differs: bool = False  # they are others than ours, since one of us read them again
     handshake: Handshake | None = None  # in a group with a secret
+    address: str = ""  # where it comes from, once that was asked
 
     @property
     def greeted(self) -> bool:
@@ -107,6 +109,7 @@ class Peers:
         self._joining = joining
         self._event = event
         self._peers: list[Peer] = []
+        self.room = WaitingRoom()
         self._index = group.index_of(name)
         self._earlier = {member.name for member in group.members[: self._index]}
         self._dial_at_ns = {member.name: 0 for member in group.members if member.name != name}
@@ -132,6 +135,8 @@ class Peers:
 
     def open(self, inbox: Inbox | None, now_ns: int, name: str = "") -> Peer:
         """A connection to that member, or from one that has not said its name yet."""
+        if not name:
+            self._make_room(now_ns)
         peer = Peer(self._broker.core, inbox, now_ns)
         peer.frame_bytes_max = STRANGERS_FRAME_BYTES_MAX
         peer.state = PeerState(name=name, dialed=bool(name))
@@ -142,11 +147,14 @@ class Peers:
         else:
             peer.state.handshake = self._secret.begin(dialed=peer.state.dialed)
             self.send(peer, Challenge(peer.state.handshake.nonce))
-        strangers = [each for each in self._peers if not each.state.greeted and not each.state.dialed]
-        if len(strangers) > STRANGERS_MAX:
-            self.refuse(strangers[0], "too many connections have not said who they are")
-            self.forget(strangers[0], now_ns)
         return peer
+
+    def _make_room(self, now_ns: int) -> None:
+        waiting = [each for each in self._peers if not each.state.greeted and not each.state.dialed]
+        goes = self.room.who_goes(waiting, now_ns)
+        if goes is not None:
+            self.refuse(goes, "too many connections have not said who they are")
+            self.forget(goes, now_ns)
 
     def take_dials(self) -> list[str]:
         """Whom to dial now."""

@@ -113,7 +113,7 @@ class Guard:
 
 
 def address_of(fd: int) -> str:
-    """Where a connection comes from, without its port; of IPv6 the half that says whose network it is."""
+    """Where a connection comes from, as `place_of` has it."""
     if fd < 0:
         return ""
     try:
@@ -121,6 +121,11 @@ def address_of(fd: int) -> str:
             host = str(connection.getpeername()[0])
     except OSError:
         return ""
+    return place_of(host)
+
+
+def place_of(host: str) -> str:
+    """An address without its port; of IPv6 the half that says whose network it is."""
     return ":".join(host.split(":")[:4]) if ":" in host and "." not in host else host
 
 

@@ -6,6 +6,7 @@ Laws:
 - every claim is answered within CLAIM_S_MAX, if only with the word that the arbiter gave no answer
 - with certificates, the member hears of a connection when TLS is agreed on and the other end has shown the
   certificate of the member that it must be
+- the member knows the addresses of the others, so that no crowd of strangers keeps them out
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import asyncio
 import socket
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import Unavailable
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
 from holdfast.replication.views import Claim, Standing, why_lost
+from holdfast.runtime.guard import address_of, place_of
 from holdfast.runtime.layers import Layers
 from holdfast.runtime.listeners import member_listening
 from holdfast.runtime.server import Server
@@ -46,7 +49,10 @@ class Membership:
         if self.group.zookeeper:
             await self._find_arbiter()
         address = self.group.member(self.member.name).peer_address
-        others = (each.name for each in self.group.members if each.name != self.member.name)
+        others = [each.name for each in self.group.members if each.name != self.member.name]
+        self.member.peers.room.address_of = lambda peer: address_of(peer.fd)
+        for name in others:
+            self._begin(self._learn_address(name))
         listening = member_listening(self._certificates, others, self.member.accept_peer)
         instead = f"as peer of {self.member.name} in the group file"
         await self.server.listen(address.host, address.port, listening, instead=instead)
@@ -93,12 +99,10 @@ class Membership:
         task.add_done_callback(self._tasks.discard)
 
     async def _dial(self, name: str) -> None:
-        address = self.group.member(name).peer_address
         loop = self.server.loop
         try:
             async with asyncio.timeout(DIAL_S_MAX):
-                found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-                family, _, _, _, where = found[0]
+                family, where = await self._resolve(name)
                 connecting = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
                 try:
                     await loop.sock_connect(connecting, where)
@@ -119,6 +123,19 @@ class Membership:
         self.server.poller.adopt(connecting.detach(), peer, layers)
         peer.feed(said, time.monotonic_ns(), time.time_ns())
         self.server.step()
+
+    async def _learn_address(self, name: str) -> None:
+        with suppress(OSError):  # it is asked again with every dial
+            await self._resolve(name)
+
+    async def _resolve(self, name: str) -> tuple[int, Any]:
+        """Where that member is to be dialed."""
+        address = self.group.member(name).peer_address
+        found = await self.server.loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        hosts = [str(where[0]) for *_, where in found]
+        self.member.peers.room.expected.update(place_of(host) for host in hosts)
+        self.member.peers.room.expected.update(f"::ffff:{host}" for host in hosts if "." in host)
+        return found[0][0], found[0][4]
 
     async def _greet(self, name: str, connecting: socket.socket) -> tuple[Layers | None, bytes]:
         """Agrees on TLS, if there are certificates, with that member and nobody else."""
