@@ -8,7 +8,7 @@ from libc.string cimport memset
 
 from collections import deque
 
-from holdfast.broker.giving_way cimport make_way
+from holdfast.broker.giving_way cimport relieve
 from holdfast.broker.jobs cimport Job, jobs_pop
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
@@ -20,7 +20,7 @@ from holdfast.broker.protection cimport DISPATCH
 from holdfast.broker.publish cimport LEAVES_GAPS
 from holdfast.broker.retained_messages cimport RetainedMessages
 from holdfast.broker.session cimport AGAIN, Session, mark_sent
-from holdfast.broker.shares cimport Share, pool_abandon, pool_heaviest, pool_new
+from holdfast.broker.shares cimport pool_abandon, pool_new
 from holdfast.broker.subscriptions cimport (
     Ended, SharedGroup, Subscription, SubscriptionTree, offer_specially, still_due,
 )
@@ -34,7 +34,6 @@ cdef int64_t LOOKED_MAX = 4096  # units that a slice may spend on looking up rou
 cdef size_t LARGE_BYTES = 4096  # of a message: so many more of them take as long as another delivery
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
 cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
-cdef uint32_t RELIEVED_AT_ONCE = 4096   # messages of sessions that hold too much, in one turn
 cdef uint8_t QUOTA_EXCEEDED = 0x97
 cdef int64_t ROUTES_UNITS = 4   # looking up the contract and the routes of a topic, if little is found
 cdef int64_t STEPS_IN_UNIT = 8  # of the tree of subscriptions; see work.py
@@ -221,7 +220,7 @@ cdef class Core(RetainedMessages):
         if self.board.pumps.len:
             self._pump()
         if self.crowded():
-            self.relieve()
+            relieve(self.board.pool)
         self.copy_when_due()
         self.tell_marks(0)
         self.looked = 0
@@ -254,17 +253,6 @@ cdef class Core(RetainedMessages):
     cdef bint crowded(self) noexcept:
         """Whether sessions still hold more than they should: nothing is read before that is let go of."""
         return self.board.pool.bytes > self.board.pool.soft
-
-    cdef void relieve(self):
-        """Lets go of a piece of it."""
-        cdef Share* heaviest
-        cdef uint32_t left = RELIEVED_AT_ONCE
-        while left and self.crowded():
-            heaviest = pool_heaviest(self.board.pool)
-            if heaviest == NULL:
-                return
-            make_way(<Session>heaviest.owner)
-            left -= 1
 
     cdef uint8_t* scratch(self, size_t size) except NULL:
         """Room for bytes that live until the next packet."""

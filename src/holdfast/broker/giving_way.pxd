@@ -7,7 +7,8 @@
 
 from holdfast.broker.message cimport Message
 from holdfast.broker.session cimport Session
+from holdfast.broker.shares cimport Pool
 
 cdef bint make_room(Session session, Message* m)
 cdef bint room_among_all(Session session, Message* m)
-cdef void make_way(Session session)
+cdef void relieve(Pool* pool)

@@ -10,6 +10,8 @@ from holdfast.broker.terms cimport Terms
 
 cdef uint32_t EVICTED_AT_ONCE = 4096    # messages, for the sake of one: the rest goes before more is read
 
+cdef uint32_t RELIEVED_AT_ONCE = 4096   # messages of sessions that hold too much, in one turn
+
 
 cdef bint make_room(Session session, Message* m):
     """Whether the message may be queued though a bound is reached."""
@@ -61,6 +63,18 @@ cdef bint give_way(Session session, Message* m):
     else:
         overload(session, False)
     return 0
+
+
+cdef void relieve(Pool* pool):
+    """Sessions still hold more than they should: lets go of a piece of it."""
+    cdef Share* heaviest
+    cdef uint32_t left = RELIEVED_AT_ONCE
+    while left and pool.bytes > pool.soft:
+        heaviest = pool_heaviest(pool)
+        if heaviest == NULL:
+            return
+        make_way(<Session>heaviest.owner)
+        left -= 1
 
 
 cdef void make_way(Session session):
