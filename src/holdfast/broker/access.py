@@ -89,6 +89,10 @@ class Access:
         """The highest QoS with which that session may have the filter; rules.NEVER: not at all."""
         return QOS_HIGHEST
 
+    def may_read(self, who: Who, topic: bytes) -> bool:
+        """Whether that client may have messages of the topic."""
+        return True
+
     def may_connect(self, user: str, client_id: str) -> bool:
         """Whether that user's clients may have the identifier."""
         return True

@@ -39,12 +39,14 @@ from holdfast.broker.work import (
     BYTES,
     CONNECT,
     CONTROL_PER_TURN,
+    DOUBTED_PER_TURN,
     ENDED_PER_TURN,
     INTERRUPTED_PER_TURN,
     PACKET,
     READ_AT_ONCE,
     READ_PER_TURN,
     REPLAYED_PER_TURN,
+    RIGHT,
     Pieces,
     Works,
 )
@@ -197,6 +199,7 @@ class Broker:
         board.now_ns = now_ns
         board.wall_ns = wall_ns
         self.works.ended_left = ENDED_PER_TURN
+        board.doubts_left = DOUBTED_PER_TURN // RIGHT
         if self.works.interrupted:
             self.works.turn(INTERRUPTED_PER_TURN, now_ns)
         if core.restless:
@@ -218,7 +221,7 @@ class Broker:
             more |= channels.turn(now_ns)
         if core.restless:
             self._settle(now_ns)
-        return more or core.work_waiting or bool(self.works.interrupted)
+        return more or core.work_waiting or bool(self.works.interrupted) or board.doubts_left <= 0
 
     def _settle(self, now_ns: int) -> None:
         """What came of a turn, for whoever is to be told, held back or cut off."""

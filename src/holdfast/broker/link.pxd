@@ -53,6 +53,7 @@ cdef class Board:
     cdef Tenants* tenants   # borrowed from the table of topics, or NULL
     cdef readonly Outputs outputs
     cdef public list held        # sessions that slow their publishers
+    cdef public int64_t doubts_left # questions in this turn whether a client may still read a topic
     cdef public int64_t now_ns
     cdef public int64_t wall_ns      # the wall clock at now_ns
     cdef public int64_t took_over_ns # the wall clock when this broker took over from another; 0: it never did

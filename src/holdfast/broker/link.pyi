@@ -6,6 +6,7 @@ from holdfast.broker.session import Session
 class Board:
     overloaded: list[tuple[Session, int, bool]]
     held: list[Session]
+    doubts_left: int
     outputs: Outputs
     now_ns: int
     wall_ns: int

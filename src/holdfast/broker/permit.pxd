@@ -32,6 +32,10 @@ cdef class Permit:
     cdef int _decide(self, const uint8_t* text, uint32_t size) except -1
     cdef void _make_room(self) noexcept
 
+    cdef inline bint knows(self, Topic* topic) noexcept:
+        """Whether plain Python need not be asked."""
+        return (self.slots[topic.serial & self.mask] ^ mark_of(topic)) <= RIGHTS
+
     cdef inline bint allows(self, Topic* topic, uint8_t qos, bint retain) noexcept:
         cdef uint64_t known = self.slots[topic.serial & self.mask]
         cdef uint8_t rights

@@ -14,9 +14,11 @@ cimport cython
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from holdfast.broker.holding cimport Holding
 from holdfast.broker.jobs cimport Job, JobQueue
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport Message, Topic
+from holdfast.broker.reading cimport Reading
 from holdfast.broker.shares cimport Share
 
 cdef enum:  # lanes of the queue
@@ -58,13 +60,11 @@ cdef struct Flight:
 
 
 @cython.final   # nobody's base: its methods call each other directly
-cdef class Session:
+cdef class Session(Holding):
     cdef readonly str client_id
     cdef readonly str key               # its name among all sessions: whose it is, and its client identifier
     cdef readonly uint64_t serial
     cdef readonly uint64_t account      # who pays for what it retains: the same whenever its client comes
-    cdef readonly Board board
-    cdef readonly Link link
     cdef public uint32_t window
     cdef readonly uint32_t in_flight
     cdef readonly uint32_t queued
@@ -79,13 +79,11 @@ cdef class Session:
     cdef uint64_t announced, announced_safe # up to where heir and journal heard of them; surely, the journal
     cdef uint64_t announced_turn            # of the journal: then it knows the rest
     cdef uint32_t behind        # steps of QoS 2 deliveries that wait for the journal
-    cdef bint pumping, impatient, reported, given_up
-    cdef dict holding           # publishers that are not read for this session's sake -> how patiently
-    cdef readonly int64_t held_since_ns
+    cdef bint pumping, reported, given_up
     cdef public int64_t awaited_ns      # until then the client of a crashed primary is expected here
     cdef readonly bint missed   # since its client was attached, it let go of something that whoever takes over may have
-    cdef uint64_t sent, sent_when_held
     cdef dict runs              # topic name -> messages lost in a row, while any are
+    cdef public Reading reading # what its client may still read; None: nothing is in doubt
     cdef public set recovered   # numbers of messages whose QoS 2 delivery went on here from another broker
     cdef public set received    # QoS 2 identifiers between PUBLISH and PUBREL
     cdef public set kept        # those of them that the journal knows
@@ -99,6 +97,7 @@ cdef class Session:
     cdef public object state
 
     cdef bint has(self, Message* m) noexcept
+    cdef bint withholds(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void offer(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void count_sent(self, Message* m, uint8_t bits) noexcept
@@ -108,7 +107,6 @@ cdef class Session:
     cdef void queue(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void drop(self, Message* m) noexcept
     cdef void forget_first(self, JobQueue* lane) noexcept
-    cdef void hold_back(self, Message* m, uint8_t qos)
     cdef void pump(self) noexcept
     cdef void send_again(self) noexcept
     cdef Flight* flight_of(self, uint16_t packet_id) noexcept

@@ -2,6 +2,7 @@ from typing import Any
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.link import Board, Link
+from holdfast.broker.reading import Reading
 
 class Session:
     client_id: str
@@ -23,6 +24,7 @@ class Session:
     kept: set[int] | None
     recalled: set[int] | None
     recovered: set[int] | None
+    reading: Reading | None
     over: bool
     steps: int
     watched: int

@@ -13,9 +13,10 @@ from holdfast.broker.histogram cimport add_to
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_passing
 from holdfast.broker.message cimport (
-    EARLY, ENDED, FINITE, JOURNALED, RECOVERED, SHARED, TRACKED, Ledger, Message, Route, Topic, message_drop,
+    ENDED, FINITE, JOURNALED, RECOVERED, SHARED, TRACKED, Ledger, Message, Route, Topic, message_drop,
     message_had, message_hold,
 )
+from holdfast.broker.reading cimport IN_DOUBT, READABLE, WITHHELD, Judged
 from holdfast.broker.shares cimport (
     Share, pool_join, pool_leave, share_fly, share_hold, share_land, share_let_go, share_total,
 )
@@ -140,36 +141,6 @@ cdef class Session:
                 self.forget_first(&self.lanes[i])
         self.release_publishers()
 
-    def release_publishers(self) -> None:
-        """Lets the publishers go on that this session held back."""
-        cdef Link link
-        if self.holding is not None:
-            for link in self.holding:
-                link.unhold()
-            self.holding = None
-
-    def reconsider(self, int64_t now_ns) -> bool:
-        """After a while of holding publishers back: whether any are still held.
-
-        Those that keep to their contracts go on now. Those that send faster than theirs, or await
-        acknowledgements, stay while this client takes messages at all."""
-        cdef Link link
-        cdef bint moved = self.sent != self.sent_when_held
-        if self.holding is None:
-            return False
-        self.impatient = True
-        for link, patient in list(self.holding.items()):
-            if not (patient and moved):
-                del self.holding[link]
-                link.unhold()
-        if not self.holding:
-            self.holding = None
-            return False
-        self.impatient = False
-        self.held_since_ns = now_ns
-        self.sent_when_held = self.sent
-        return True
-
     cdef void miss(self, Message* m) noexcept:
         """This broker gives its client a message no more, but newer ones: nor may whoever takes over."""
         if m.flags & self.board.markable:
@@ -206,6 +177,8 @@ cdef class Session:
             else:
                 self.miss(m)
             return
+        if self.reading is not None and self.withholds(m, qos, bits, ids):
+            return
         if (self.queued or self.resend != self.tail or not self.link.writable
                 or self.link.out.len >= OUT_HIGH or (qos and not self.window_open())):
             self.queue(m, qos, bits, ids)
@@ -213,6 +186,18 @@ cdef class Session:
             self.drop(m)
         else:
             self.send(m, qos, bits, ids)
+
+    cdef bint withholds(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
+        """Whether a message is not to be sent now: its client may not read it any more, or that is in doubt."""
+        cdef Judged judged
+        if m.minor > self.reading.until and not self.queued and self.resend == self.tail:
+            self.reading = None
+            return 0
+        judged = self.reading.judge(self.board, m)
+        if judged == IN_DOUBT:
+            self.queue(m, qos, bits, ids)
+            self.want_pump()
+        return judged != READABLE
 
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         cdef Terms terms = <Terms>m.topic.terms
@@ -372,29 +357,11 @@ cdef class Session:
         self.let_go(job.message)
         Py_XDECREF(<PyObject*>job.note)
 
-    cdef void hold_back(self, Message* m, uint8_t qos):
-        """Stops reading from the publisher of what this session cannot take, for a bounded while."""
-        if m.source == NULL:
-            return
-        cdef Link source = <Link>m.source
-        cdef bint patient = (qos and m.qos and not m.flags & FINITE) or m.flags & EARLY
-        if source is self.link or source.closing:
-            return
-        if self.holding is None:
-            self.holding = {}
-            self.held_since_ns = self.board.now_ns
-            self.sent_when_held = self.sent
-            self.board.held.append(self)
-        if source not in self.holding:
-            source.hold()
-            self.holding[source] = patient
-        elif patient:
-            self.holding[source] = True
-
     cdef void pump(self) noexcept:
         """Moves on what waits, smallest key first, as far as the socket and the window allow."""
         cdef Job job
         cdef int i, best
+        cdef Judged judged
         self.pumping = False
         if self.link is None or not self.link.writable:
             return
@@ -409,6 +376,14 @@ cdef class Session:
                     best = i
             if best < 0:
                 break
+            if self.reading is not None:
+                judged = self.reading.judge(self.board, self.lanes[best].jobs[0].message)
+                if judged == IN_DOUBT:
+                    self.want_pump()
+                    break
+                if judged == WITHHELD:
+                    self.forget_first(&self.lanes[best])
+                    continue
             job = jobs_pop(&self.lanes[best])
             self.queued -= 1
             self.queued_bytes -= job.message.size
@@ -421,6 +396,8 @@ cdef class Session:
             self.release_publishers()
         if self.queued == 0:
             self.impatient = False
+            if self.reading is not None and self.reading.settled and self.resend == self.tail:
+                self.reading = None
             for i in range(LANES):
                 if self.lanes[i].cap > 64:
                     free(self.lanes[i].jobs)
@@ -434,6 +411,7 @@ cdef class Session:
         cdef uint16_t packet_id
         cdef uint32_t outstanding = 0
         cdef uint64_t i = self.head
+        cdef Judged judged
         while i != self.resend:
             outstanding += self.flights[i & (self.flights_cap - 1)].stage != DONE  # room comes with PUBCOMP
             i += 1
@@ -443,7 +421,15 @@ cdef class Session:
                 return
             outstanding += flight.stage != DONE
             packet_id = self.resend % PACKET_IDS + 1
-            if flight.stage == AWAITS_PUBCOMP:
+            judged = READABLE
+            if self.reading is not None and AWAITS_PUBACK <= flight.stage <= AWAITS_PUBREC:
+                judged = self.reading.judge(self.board, flight.message)
+            if judged == IN_DOUBT:
+                self.want_pump()
+                return
+            if judged == WITHHELD:
+                self.landed(flight, packet_id)
+            elif flight.stage == AWAITS_PUBCOMP:
                 self.link.put_ack(PUBREL, packet_id, 0)
                 if flight.notes & GUESSED:  # once is enough: who holds none may not like to be asked
                     self.land(flight)

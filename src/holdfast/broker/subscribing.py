@@ -19,8 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.broker.channels import is_channel
-from holdfast.broker.clients import REASON_CHARS_MAX
+from holdfast.broker.clients import REASON_CHARS_MAX, who_of
 from holdfast.broker.connection import Connection
+from holdfast.broker.reading import Reading
 from holdfast.broker.replaying import Replays
 from holdfast.broker.requirements import NOTHING, Requirement, depth_of, requirement_of
 from holdfast.broker.rules import NEVER
@@ -35,6 +36,7 @@ from holdfast.broker.work import (
     FILTER_BYTES,
     GRANT,
     PACKET,
+    RIGHT,
     Pieces,
 )
 from holdfast.contract.admission import admit_requirement
@@ -59,6 +61,7 @@ CLEARED_AT_ONCE = 96  # messages that waited for a session that ended
 # What is done at once, in units; the rest goes on in turns.
 GRANTED_AT_ONCE = 256
 REPLAYED_AT_ONCE = 256
+RECHECKED_AT_ONCE = 16  # units, before the rest goes on in turns
 
 
 @dataclass(slots=True)
@@ -443,21 +446,49 @@ class Subscribing:
         core.topics.forget_routes(subscription.filter)
 
     def recheck(self, session: Session) -> None:
-        """The rules, or where the session is kept, may have changed: what its user may not have ends."""
+        """The rules, or where the session is kept, may have changed: what its user may not have ends, in
+        pieces, and meanwhile each message is asked about."""
+        self.doubt(session)
+        self.broker.works.begin(self.rechecking(session), RECHECKED_AT_ONCE)
+
+    def doubt(self, session: Session) -> None:
+        """Nothing that its user may not have is sent from now on, whatever waits or is subscribed to."""
         access = self.broker.access
         if not access.ruled and session.state.grant is None:
+            session.reading = None
             return
-        for wanted, subscription in list(session.subscriptions.items()):
-            qos_max = access.subscribing(session, subscription.filter)
-            if qos_max == NEVER:
-                self.drop(session, wanted)
-                whose = {"user": session.state.user, "client": session.client_id, "filter": wanted}
-                text = "a subscription is not allowed any more"
-                self.broker.count_refusal(Reason.NOT_AUTHORIZED, text, whose)
-            elif subscription.qos > qos_max:
-                lowered = with_qos(subscription, qos_max)
-                self.enter(lowered, wanted)
-                self.broker.recorder.subscribed(lowered, wanted)
+        who = who_of(session)
+        session.reading = Reading(lambda topic: access.may_read(who, topic))
+
+    def rechecking(self, session: Session) -> Pieces:
+        """Its subscriptions, one after the other, unless its rights are in doubt again before the end."""
+        reading, works = session.reading, self.broker.works
+        if reading is None:
+            return
+        for wanted in list(session.subscriptions):
+            subscription = session.subscriptions.get(wanted)
+            if subscription is not None:
+                self._recheck(subscription, wanted)
+                works.spent += RIGHT
+                yield
+            if session.reading is not reading:
+                return
+        reading.settle(self.broker.core.number)
+
+    def _recheck(self, subscription: Subscription, wanted: str) -> None:
+        session = subscription.session
+        qos_max = self.broker.access.subscribing(session, subscription.filter)
+        if qos_max == NEVER:
+            self.drop(session, wanted)
+            self.broker.works.spent += DROP
+            whose = {"user": session.state.user, "client": session.client_id, "filter": wanted}
+            text = "a subscription is not allowed any more"
+            self.broker.count_refusal(Reason.NOT_AUTHORIZED, text, whose)
+        elif subscription.qos > qos_max:
+            lowered = with_qos(subscription, qos_max)
+            self.enter(lowered, wanted)
+            self.broker.works.spent += FILTER
+            self.broker.recorder.subscribed(lowered, wanted)
 
     def drop_all(self, session: Session) -> None:
         """The session ended: it has no subscription any more, and in a while nor has the tree one of it, nor

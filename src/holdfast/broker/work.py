@@ -30,6 +30,7 @@ CONNECT = 24
 FILTER = 16  # a subscription made or given up
 FILTER_BYTES = 64  # of a filter in a unit, besides
 GRANT = 2  # a filter of a SUBACK
+RIGHT = 12  # a question to the rules
 DROP = 10  # a subscription of a session that ended
 CLEARED = 3  # messages in a unit that waited for a session that ended
 CONTRACTS = 4  # contracts in a unit that a requirement is held against
@@ -43,6 +44,7 @@ INTERRUPTED_PER_TURN = 1024  # on what was interrupted
 ENDED_PER_TURN = 640  # at once on what sessions leave that end; the rest is interrupted
 CONTROL_PER_TURN = 2048  # on CONNECT, DISCONNECT and faults
 REPLAYED_PER_TURN = 1024  # on retained messages for new subscriptions
+DOUBTED_PER_TURN = 1024  # on whether clients may still read what waits for them
 
 
 class Works:

@@ -26,7 +26,7 @@ from holdfast.broker.clients import ASSIGNED, who_of
 from holdfast.broker.connection import Connection
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
-from holdfast.broker.rules import PUBLISHING_ALL, QOS_HIGHEST, Rules, Who
+from holdfast.broker.rules import NEVER, PUBLISHING_ALL, QOS_HIGHEST, Rules, Who
 from holdfast.broker.session import Session
 from holdfast.errors import PeerError
 from holdfast.mqtt.packets import Connect
@@ -46,7 +46,7 @@ METERS_KEPT_MAX = 100_000
 WEIGHED_AT_ONCE = 500  # sessions of which it is looked how much waits for them in one turn
 WEIGHED_EVERY_NS = S
 SAID_CHARS_MAX = 200
-SWEPT_AT_ONCE = 200  # sessions whose subscriptions are looked at again in one turn
+SWEPT_AT_ONCE = 64  # sessions whose subscriptions are looked at again in one turn
 NO_RULES = Rules(())
 GONE = "this user may not connect any more, has another password, or not this client identifier"
 WRONG = "the user name or the password is wrong"
@@ -442,6 +442,10 @@ class Gate(Access):
         rules = self._rules_of(who)
         return QOS_HIGHEST if rules is None else rules.subscribing(who, filter)
 
+    def may_read(self, who: Who, topic: bytes) -> bool:
+        rules = self._rules_of(who)
+        return rules is None or rules.subscribing(who, topic) != NEVER
+
     def may_connect(self, user: str, client_id: str) -> bool:
         rules = self.known.rules
         return rules is None or rules.may_connect(user, client_id)
@@ -472,6 +476,8 @@ class Gate(Access):
             self._limit(connection, guest)
             if connection.session is not None:
                 connection.permit = self.permit(self.who(connection, connection.session.client_id))
+                if self.ruled:
+                    self.broker.subscribing.doubt(connection.session)
         if self._serving():
             self.serves(now_ns)
         return ended

@@ -1,0 +1,1 @@
+"""C-level only: see holding.pxd."""
