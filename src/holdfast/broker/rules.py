@@ -256,7 +256,8 @@ def overlap(one: Levels, other: Levels) -> bool:
             return False
     for index in range(max(len(one), len(other))):
         if one[index : index + 1] == (ANY,) or other[index : index + 1] == (ANY,):
-            return True
+            # They may share nothing but the name without a character, which no topic has.
+            return not (index == 1 == min(len(one), len(other)) and "" in (one[0], other[0]))
         if index >= len(one) or index >= len(other):
             return False
         if one[index] != other[index] and ONE not in (one[index], other[index]):
