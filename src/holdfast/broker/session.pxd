@@ -100,7 +100,6 @@ cdef class Session(Holding):
     cdef bint withholds(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void offer(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
-    cdef void count_sent(self, Message* m, uint8_t bits) noexcept
     cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept
     cdef uint64_t known_with(self, Message* m) noexcept
     cdef void announce(self, uint64_t ahead) noexcept

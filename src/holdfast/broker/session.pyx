@@ -45,6 +45,25 @@ cdef void mark_sent(Message* m) noexcept:
             session.board.had(m, session.serial)
 
 
+cdef inline void count_sent(Session self, Message* m, uint8_t bits) noexcept:
+    """A message was written to the client, for the first time."""
+    cdef Terms terms = <Terms>m.topic.terms
+    cdef int64_t latency_ns
+    self.sent += 1
+    self.board.messages_sent += 1
+    terms.delivered += 1
+    if bits & AGAIN:
+        return
+    latency_ns = self.board.wall_ns - m.created_ns
+    if self.board.now_ns > m.deadline_ns or latency_ns > m.topic.dispatch_ns:  # it may have come too late already
+        if m.created_ns < self.board.took_over_ns:
+            return  # its publisher sent it again: whether its subscribers had it in time, they know alone
+        terms.late += 1
+        terms.late_ns = self.board.wall_ns
+    if self.board.counting:
+        add_to(&terms.latency, latency_ns)
+
+
 @cython.final
 cdef class Session:
     def __init__(self, str client_id not None, uint64_t serial, Board board not None, *, str key not None,
@@ -217,25 +236,7 @@ cdef class Session:
             return
         elif self.flights[(self.tail - 1) & (self.flights_cap - 1)].stage == AWAITS_FLIGHT:
             return  # it is counted when it leaves
-        self.count_sent(m, bits)
-
-    cdef void count_sent(self, Message* m, uint8_t bits) noexcept:
-        """A message was written to the client, for the first time."""
-        cdef Terms terms = <Terms>m.topic.terms
-        cdef int64_t latency_ns
-        self.sent += 1
-        self.board.messages_sent += 1
-        terms.delivered += 1
-        if bits & AGAIN:
-            return
-        latency_ns = self.board.wall_ns - m.created_ns
-        if self.board.now_ns > m.deadline_ns or latency_ns > m.topic.dispatch_ns:  # it may have come too late already
-            if m.created_ns < self.board.took_over_ns:
-                return  # its publisher sent it again: whether its subscribers had it in time, they know alone
-            terms.late += 1
-            terms.late_ns = self.board.wall_ns
-        if self.board.counting:
-            add_to(&terms.latency, latency_ns)
+        count_sent(self, m, bits)
 
     cdef bint fly(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         """Gives a packet identifier and sends; the message is kept until it is acknowledged. With QoS 2 backup and
@@ -502,7 +503,7 @@ cdef class Session:
         if self.link is None or behind < self.tail - self.resend:
             return
         if self.link.put_publish(m, 2, packet_id, flight.bits | DUP if m.flags & RECOVERED else flight.bits, flight.ids):
-            self.count_sent(m, flight.bits)
+            count_sent(self, m, flight.bits)
         else:
             self.drop(m)
             self.landed(flight, packet_id)
