@@ -123,8 +123,8 @@ cluster: build tools-test
 mutants: build tools-test
 	@$(BIN)/python tests/security/mutants.py
 
-# Every attack of tests/hostile beside a good pair of clients, and what the pair noticed: eight minutes. `make
-# hostile ATTACKS="half-requests will-storm"` runs some.
+# Every attack of tests/hostile beside a good pair of clients, and what the pair noticed, which it writes into
+# docs/security.md: ten minutes. `make hostile ATTACKS="half-requests will-storm"` runs some.
 hostile: build
 	@PYTHONPATH=tests $(BIN)/python -m hostile $(ATTACKS)
 

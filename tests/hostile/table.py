@@ -9,7 +9,9 @@ from hostile.measure import KEPT, Result
 
 MEMORY_MIB_MAX = 320  # above what it was: the bound of queued bytes, and what tables take
 LEFT_MIB_MAX = 96  # when the attack is over, unless what it left is meant to stay
-LATE_SHARE_BUSY = 0.03  # on a machine that has other work, of what is excused by nothing
+EXCUSED_SHARE_MAX = (
+    0.03  # of the messages: where more were late and excused, it is not known what an attack does
+)
 CPU_QUIET_MAX = 0.5  # of a core: what an attack left behind is over when it is
 WIDTHS = (30, 13, 20, 11, 5, 8, 7, 5, 4, 16, 4, 6)
 HEADS = (
@@ -18,11 +20,15 @@ HEADS = (
 )  # fmt: skip
 
 
-def faults(result: Result, attack: Attack, late_share: float = 0.0) -> Iterator[str]:
-    """Why a row is red, if it is; `late_share` of the messages may be late."""
+def is_judged(result: Result) -> bool:
+    """Whether the machine was quiet enough to tell what an attack does to the good pair."""
+    return result.excused <= EXCUSED_SHARE_MAX * result.attacked.sent
+
+
+def faults(result: Result, attack: Attack) -> Iterator[str]:
+    """Why a row is red, if it is."""
     late = result.attacked.late - result.excused
-    share = max(late_share, result.quiet.late / max(1, result.quiet.sent))
-    if late > share * result.attacked.sent:
+    if late > result.quiet.late / max(1, result.quiet.sent) * result.attacked.sent:
         yield f"{late} late, of {result.attacked.sent}"
     if result.attacked.lost or result.quiet.lost:
         yield f"{result.attacked.lost + result.quiet.lost} lost"
@@ -69,4 +75,5 @@ def row(result: Result, attack: Attack) -> str:
     )
     line = " ".join(f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
     found = list(faults(result, attack))
-    return f"{'RED  ' if found else 'well '} {line.rstrip()}" + "".join(f"\n        {each}" for each in found)
+    verdict = "RED  " if found else "well " if is_judged(result) else "busy "
+    return f"{verdict} {line.rstrip()}" + "".join(f"\n        {each}" for each in found)

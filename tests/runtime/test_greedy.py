@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.wire import PINGREQ, connect, publish
+from conformance.wire import PINGREQ, connect, publish, subscribe
 from holdfast.broker.broker import Broker
+from holdfast.broker.work import FILTER, GRANT, PACKET, READ_AT_LEAST, READ_PER_TURN
 from holdfast.contract.model import ContractBook
 from holdfast.runtime.listeners import client_listening
 from holdfast.runtime.server import Server
@@ -20,6 +21,7 @@ from holdfast.security.config import Listener
 from support.websockets import BINARY, frame, request
 
 FLOODERS = 24
+CROWD = 200
 TINY = b"".join(frame(BINARY, bytes([byte])) for byte in PINGREQ)
 READ_BYTES = 32_768
 POLLS_MAX = 4  # a poll ends early when the machine is busy
@@ -27,6 +29,8 @@ POLLS_MAX = 4  # a poll ends early when the machine is busy
 
 class Flooded:
     """A broker that is stepped by hand, clients with more to say than is read at once, and one other."""
+
+    flooders_count = FLOODERS
 
     def __init__(self, websocket: bool) -> None:
         self.broker = Broker(ContractBook(), policy="edf", seed=1, now_ns=0, event=lambda *_: None)
@@ -43,11 +47,11 @@ class Flooded:
         listening = client_listening(listener, None, self.broker.open, 10**10)
         ((_, port),) = await self.server.listen("127.0.0.1", 0, listening)
         ((_, plain),) = await self.server.listen("127.0.0.1", 0)
-        self.flooders = [self._client(port, number) for number in range(FLOODERS)]
+        self.flooders = [self._client(port, number) for number in range(self.flooders_count)]
         self.other = socket.create_connection(("127.0.0.1", plain))
         self.other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.other.sendall(connect("other"))
-        self.step_until(lambda: len(self.broker.clients.sessions) == FLOODERS + 1)
+        self.step_until(lambda: len(self.broker.clients.sessions) == self.flooders_count + 1)
         self.fill()
         for _ in range(4 * FLOODERS):  # every one of them is known by now
             self.server.step()
@@ -83,6 +87,15 @@ class Flooded:
         await self.server.close()
 
 
+class Crowd(Flooded):
+    """Many, that have said nothing yet."""
+
+    flooders_count = CROWD
+
+    def fill(self) -> None:
+        pass
+
+
 @pytest.mark.parametrize("websocket", [True, False], ids=["frames of a byte", "packets of two"])
 def test_who_sends_without_a_pause_is_read_after_others_and_for_a_while_only(websocket: bool) -> None:
     async def work() -> None:
@@ -100,6 +113,28 @@ def test_who_sends_without_a_pause_is_read_after_others_and_for_a_while_only(web
             flooded.server.step()
             flooded.fill()
         await flooded.end()
+
+    asyncio.run(work())
+
+
+def test_who_asks_for_nothing_does_not_wait_behind_the_work_of_many() -> None:
+    """Nobody is known to be greedy yet. What is counted is work, which is the same on a busy machine."""
+
+    async def work() -> None:
+        crowd = Crowd(websocket=False)
+        crowd.flood = subscribe(2, "$SYS/#") * 1000
+        await crowd.begin()
+        core, works = crowd.broker.core, crowd.broker.works
+        for client in crowd.flooders:
+            crowd.say(client)
+        crowd.other.sendall(publish("other"))
+        heard, before = core.messages_received, works.spent
+        while core.messages_received == heard:
+            core.work_left = READ_PER_TURN
+            crowd.server.poller.poll()
+        each = (works.spent - before) / CROWD
+        assert each <= READ_AT_LEAST + 2 * (PACKET + FILTER + GRANT)
+        await crowd.end()
 
     asyncio.run(work())
 

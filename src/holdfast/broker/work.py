@@ -39,6 +39,7 @@ BYTES = 128  # of a packet in a unit, read and checked
 # What a turn spends.
 READ_PER_TURN = 2048  # on what is read before it; then clients are not read until the turn
 READ_AT_ONCE = 512  # of these by one connection: beyond that it is put aside
+READ_AT_LEAST = 32  # the same where many have something to say at once
 ASIDE_PER_TURN = 512  # on those that were put aside
 INTERRUPTED_PER_TURN = 1024  # on what was interrupted
 ENDED_PER_TURN = 640  # at once on what sessions leave that end; the rest is interrupted

@@ -8,6 +8,7 @@ Laws:
 - one read for each ready socket before anyone is read twice; other brokers are read before clients
 - clients are not read while the broker is sated, when what was read since its last turn is much work besides, or
   when reading took its time; who was not read is read first when it is
+- the more are ready, the less of their work is done at once: who asks for none does not wait long behind many
 - who sends without a pause is read after those who do not: a few who keep the broker busy are in nobody's way
 - that a peer left is learnt once: the kernel would say so at every poll while an answer is still owed
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
@@ -25,6 +26,7 @@ from collections import deque
 
 from holdfast.broker.core cimport Core
 from holdfast.broker.link cimport Board, Inbox, Wire
+from holdfast.broker.work import READ_AT_LEAST, READ_AT_ONCE, READ_PER_TURN
 from holdfast.runtime.kernel cimport (
     CLOCK_MONOTONIC, CLOCK_REALTIME, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR,
     EPOLLHUP, EPOLLIN, EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK,
@@ -50,6 +52,9 @@ cdef enum:
     COSTLY_MAX = 2              # of their signatures in one poll: each takes as long as a thousand messages
 
 
+cdef int64_t SHARED = READ_PER_TURN         # units, among all that are ready
+cdef int64_t SHARE_LEAST = READ_AT_LEAST
+cdef int64_t SHARE_MOST = READ_AT_ONCE
 cdef int64_t READING_NS_MAX = 1_000_000     # in one poll, for those who pause
 cdef int64_t GREEDY_NS_MAX = 500_000        # the same, for those who do not
 cdef int64_t DEAR_NS = 200_000              # for one read
@@ -158,6 +163,7 @@ cdef class Poller:
         n = epoll_wait(self.epoll, events, EVENTS_MAX, 0)
         if n <= 0:
             return False
+        self.core.share_max = max(SHARE_LEAST, min(SHARE_MOST, SHARED // n))
         now_ns = clock_ns(CLOCK_MONOTONIC)
         wall_ns = clock_ns(CLOCK_REALTIME)
         if self.greeters:
