@@ -70,7 +70,6 @@ cdef class Core(RetainedMessages):
 
     cdef bint sated(self) noexcept
     cdef bint crowded(self) noexcept
-    cdef void _pump(self)
     cdef uint8_t* scratch(self, size_t size) except NULL
     cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept
     cdef bint refresh(self, Topic* topic) noexcept

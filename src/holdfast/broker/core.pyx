@@ -201,12 +201,6 @@ cdef class Core(RetainedMessages):
         message_drop(m)
         return True
 
-    cdef void _pump(self):
-        """Moves on the sessions whose sockets or windows opened."""
-        cdef Session session
-        for session in self.board.take(&self.board.pumps):
-            session.pump()
-
     def deliver(self, size_t jobs_max) -> int:
         """First sessions whose sockets or windows opened move on. Then dispatches messages, smallest key first,
         until that many deliveries are made; returns how many wait.
@@ -216,9 +210,11 @@ cdef class Core(RetainedMessages):
         must be looked up again have a bound of their own. Large messages take longer: a slice ends,
         however wide it is, when their bytes alone are worth one."""
         cdef Job job
+        cdef Session session
         cdef size_t done = 0, heavy = 0, routes
         if self.board.pumps.len:
-            self._pump()
+            for session in self.board.take(&self.board.pumps):
+                session.pump()
         if self.crowded():
             relieve(self.board.pool)
         self.copy_when_due()
