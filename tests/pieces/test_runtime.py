@@ -22,6 +22,7 @@ from holdfast.broker.histogram import Histogram
 from holdfast.runtime.http import Answer, HttpPort
 from holdfast.runtime.metrics import HISTOGRAMS_AT_ONCE, VALUES_AT_ONCE, render
 from holdfast.runtime.reporting import CONTRACTS_AT_ONCE, Reporter
+from holdfast.status import CONTRACTS_MAX
 
 
 def reporter_of(size: int) -> Reporter:
@@ -35,6 +36,15 @@ def test_the_status_has_every_contract_once(size: int) -> None:
     pieces = list(reporter_of(size).status_json())
     found = [each["name"] for each in json.loads(b"".join(pieces))["contracts"]]
     assert found == [*(f"c{number}" for number in range(size)), "default"]
+
+
+@pytest.mark.parametrize("size", [CONTRACTS_MAX - 1, CONTRACTS_MAX, CONTRACTS_MAX + 1])
+def test_what_has_no_contract_is_reported_however_many_there_are(size: int) -> None:
+    reporter = reporter_of(size)
+    found = [each.name for each in reporter.contracts]
+    assert len(found) == CONTRACTS_MAX
+    assert found[-1] == "default"
+    assert reporter.status().contracts_left_out == size + 1 - CONTRACTS_MAX
 
 
 @pytest.mark.parametrize("size", sizes_around(HISTOGRAMS_AT_ONCE, VALUES_AT_ONCE))

@@ -68,8 +68,9 @@ class Reporter:
 
     @property
     def contracts(self) -> list[Terms]:
-        """Those that are reported."""
-        return self.broker.contracts.all[:CONTRACTS_MAX]
+        """Those that are reported; what has no contract comes last, however many there are."""
+        contracts = self.broker.contracts
+        return [*contracts.contracts[: CONTRACTS_MAX - 1], contracts.default]
 
     @property
     def role(self) -> str:
