@@ -1,5 +1,5 @@
-"""Runs attacks, prints what came of them, and writes the table in docs/security.md. The exit status is 1 unless
-each was judged and nobody but the attacker felt it.
+"""Runs attacks, prints what came of them, and writes the table in docs/security.md. The exit status is 1
+unless each was judged and nobody but the attacker felt it.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from conformance.wire import P, Type, ack, connect, publish, subscribe
 from hostile.attacks import Attack
 from hostile.field import Place, Where, standing, write_files
 from hostile.wires import PASSWORD, Stream
+from support.groups import PATIENT
 
 TESTS = Path(__file__).parents[1]
 LATE_NS = 50_000_000
@@ -87,7 +88,7 @@ class Times(Struct, frozen=True):
     quiet_s: float = 0.7
     attack_s: float = 2.5
     rounds: int = 2
-    silence: str = 'heartbeat = "10ms"\nsilence = "100ms"\n'
+    silence: str = PATIENT  # an attack that holds up a primary makes messages late long before that
 
 
 @contextmanager
