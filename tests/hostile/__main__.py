@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
             else:
                 unjudged.append(result.attack)
             print(row(result, attack), flush=True)
-    PAGE.write_text(with_rows(PAGE.read_text(), judged))
+            PAGE.write_text(with_rows(PAGE.read_text(), judged))
     took = time.monotonic() - began
     print(f"{len(wanted)} attacks in {took:.0f} s; {red} were felt by somebody else")
     if unjudged:

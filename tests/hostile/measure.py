@@ -333,6 +333,10 @@ def measure(attack: Attack, directory: Path, control_port: int, times: Times) ->
             told.append(json.loads(line_of(attacker)))
             time.sleep(SETTLE_S)
 
+        def rest() -> None:
+            time.sleep(times.quiet_s)
+            assert line_of(attacker) == "ready", "the attacker is gone"
+
         told: list[dict[str, int]] = []
         phases = [phase(place, False, lambda: time.sleep(times.quiet_s))]
         before, failovers = place.status(), place.failovers()
@@ -340,7 +344,7 @@ def measure(attack: Attack, directory: Path, control_port: int, times: Times) ->
         forget_peak(place.pid)
         for _ in range(times.rounds):
             phases.append(phase(place, True, attack_once))
-            phases.append(phase(place, False, lambda: time.sleep(times.quiet_s)))
+            phases.append(phase(place, False, rest))
         after, failovers = place.status(), place.failovers() - failovers
         peak_mib, after_mib = memory_mib(place.pid, "VmHWM"), memory_mib(place.pid, "VmRSS")
         came, other, watched = report_of(pair), report_of(control), report_of(others)
