@@ -332,6 +332,23 @@ def test_whoever_keeps_most_of_the_unfinished_packets_is_sent_away(sizes: list[i
     assert isinstance(answer, Puback)
 
 
+def test_who_comes_last_with_little_is_not_the_one_that_is_sent_away() -> None:
+    bench = Bench(book(limits=PIECES))
+    large = encode(Publish(topic="t", payload=b"x" * 49_500), 5)
+    small = encode(Publish(topic="t", payload=b"x" * 5000, qos=1, packet_id=1), 5)
+    greedy, other, last = bench.client("greedy"), bench.client("other"), bench.client("last")
+    greedy.send_bytes(large[:49_400])
+    other.send_bytes(large[:49_300])
+    last.send_bytes(small[:-1])
+    assert bench.broker.core.pending_bytes <= 100_000
+    bench.run()
+    assert [each.connection.closing for each in (greedy, other, last)] == [True, False, False]
+    last.send_bytes(small[-1:])
+    bench.run()
+    (answer,) = last.take()
+    assert isinstance(answer, Puback)
+
+
 # Retained messages
 
 RETAINED = 100_000

@@ -1,5 +1,5 @@
-"""Runs attacks, prints what came of them, and writes the table in docs/security.md. The exit status is 1 unless
-each was judged and nobody but the attacker felt it.
+"""Runs attacks, prints what came of them, and writes the table in docs/security.md. The exit status is 1
+unless each was judged and nobody but the attacker felt it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
             else:
                 unjudged.append(result.attack)
             print(row(result, attack), flush=True)
-    PAGE.write_text(with_rows(PAGE.read_text(), judged))
+            PAGE.write_text(with_rows(PAGE.read_text(), judged))
     took = time.monotonic() - began
     print(f"{len(wanted)} attacks in {took:.0f} s; {red} were felt by somebody else")
     if unjudged:

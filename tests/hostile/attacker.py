@@ -3,8 +3,9 @@
     python -m hostile.attacker NAME PLACE
 
 PLACE is a Place in JSON. It says `ready` when its bytes are made. At a line `go` it attacks until a line
-`stop`; then it ends its connections, and says how many steps it took and how often it was turned away. It
-ends with its standard input.
+`stop`; then it ends its connections, says how many steps it took and how often it was turned away, and is
+`ready` again. It ends with its standard input, of which it reads no more than a line at a time: whoever waits
+for the next one sees it.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ class Attacker:
         self._field.end()
         print(json.dumps({"steps": self.taken, "refused": self.refused}), flush=True)
         self._again()
+        print("ready", flush=True)
 
 
 def main() -> None:
@@ -148,11 +150,12 @@ def main() -> None:
     name, place = sys.argv[1], msgspec.json.decode(sys.argv[2], type=Place)
     attacker = Attacker(name, place)
     print("ready", flush=True)
-    for line in iter(sys.stdin.readline, ""):
-        if line == "go\n":
-            attacker.go()
-        elif line == "stop\n":
-            attacker.stop()
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as told:
+        for line in iter(told.readline, b""):
+            if line == b"go\n":
+                attacker.go()
+            elif line == b"stop\n":
+                attacker.stop()
 
 
 if __name__ == "__main__":

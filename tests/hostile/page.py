@@ -15,8 +15,8 @@ from hostile.measure import Result
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 BEGIN, END = "<!-- attacks: written by make hostile -->\n", "<!-- end of attacks -->\n"
 HEAD = (
-    "| attack | what it does | p50, p99 before | p50, p99 under it | late | lost | memory: before, peak, after "
-    "|\n"
+    "| attack | what it does | p50, p99 before | p50, p99 under it | late | lost | "
+    "memory: before, peak, after |\n"
     "| --- | --- | --- | --- | --- | --- | --- |\n"
 )
 UNKNOWN = "not measured yet"

@@ -16,9 +16,8 @@ from hostile.field import Where
 from hostile.measure import Result, Sample, Seen, Times, measure_all, own_ns, waiting_times
 from hostile.page import PAGE, UNKNOWN, line, rows, with_rows
 from hostile.table import EXCUSED_SHARE_MAX, faults, is_judged, row
-from support.groups import PATIENT
 
-SHORT = Times(quiet_s=1.0, attack_s=2.0, rounds=1, silence=PATIENT)
+SHORT = Times(quiet_s=1.0, attack_s=2.0, rounds=1)
 EACH_TIME = 4
 ALWAYS = ("frames-of-a-byte", "half-requests", "ping-flood")
 
