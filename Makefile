@@ -4,26 +4,29 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run test screenshots install build lint bench lab soak sim cluster mutants hostile fuzz fuzz-build sanitize dist dist-check clean
+.PHONY: run ready test screenshots install build lint bench lab soak sim cluster mutants hostile fuzz fuzz-build sanitize dist dist-check clean
 
 # Without Java everything but the channels runs, and the page says what is missing.
-run: install .venv/.up
+run: .venv/.packages-run .venv/.built
 	@tools/need java=default-jre-headless || true
 	@$(BIN)/holdfast up
+
+# Everything that `make run` needs, and starts nothing.
+ready: .venv/.packages-run .venv/.built
+	@tools/need java=default-jre-headless && $(BIN)/python tools/prepare spark || true
+	@echo "ready: make run"
 
 # What measures time, or counts failovers, has the machine to itself; the rest shares it.
 ALONE := tests/benchmarks tests/cli/test_up.py tests/client tests/dashboard/test_browser.py tests/failover tests/hostile \
   $(addprefix tests/lab/test_,flow.py links.py peers.py subscribe.py systems.py twins.py) tests/runtime
 
-# Half a minute, once on a machine; tests that need it would do it themselves, and all wait.
-PREPARE_SPARK := $(BIN)/python -c 'from holdfast.pipeline.spark import prepare; prepare(print)'
-
 SLOWEST := --durations=15 --durations-min=10
 
+# Spark is prepared once on a machine, in half a minute: tests that need it would do so themselves, and all wait.
 test: build tools-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(PREPARE_SPARK) & $(BIN)/mypy; found=$$?; wait; exit $$found
+	@$(BIN)/python tools/prepare spark & $(BIN)/mypy; found=$$?; wait; exit $$found
 	@$(BIN)/python -m pytest $(SLOWEST) -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE))
 	@$(BIN)/python -m pytest $(SLOWEST) $(ALONE)
 
@@ -31,9 +34,9 @@ test: build tools-test
 screenshots: build tools-test
 	@PYTHONPATH=tests $(BIN)/python tools/screenshots
 
-install: .venv/.built
+install: .venv/.packages .venv/.built
 
-build: .venv/.dev .venv/.built
+build: .venv/.packages-dev .venv/.built
 
 .PHONY: tools-test
 tools-test:
@@ -49,34 +52,21 @@ tools-test:
 	@test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || tools/need no-such-command=python3-dev
 	@$(PYTHON) -m venv .venv
 
-.venv/.installed: .venv/bin/python pyproject.toml
-	@echo "installing Holdfast and what it needs into .venv"
-	@$(BIN)/pip install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1'
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e .
+# A mark for each set of packages; no module is compiled for their sake. All of a set go in by one call of pip.
+EXTRAS-run := dashboard pipeline
+EXTRAS-bench := bench lab pipeline
+
+.venv/.packages: .venv/bin/python pyproject.toml
+	@$(BIN)/python tools/prepare packages
 	@touch $@
 
-.venv/.dev: .venv/.installed
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dev]'
+.venv/.packages-%: .venv/bin/python pyproject.toml
+	@$(BIN)/python tools/prepare packages $(or $(EXTRAS-$*),$*)
 	@touch $@
 
-.venv/.built: .venv/.installed setup.py $(SOURCES)
-	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
-	@touch $@
-
-.venv/.bench: .venv/.installed
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[bench]'
-	@touch $@
-
-.venv/.pipeline: .venv/.installed
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[pipeline]'
-	@touch $@
-
-.venv/.up: .venv/.installed
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dashboard,pipeline]'
-	@touch $@
-
-.venv/.lab: .venv/.installed
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[lab]'
+.venv/.built: setup.py pyproject.toml $(SOURCES) | .venv/bin/python
+	@$(BIN)/python -c 'import Cython, setuptools' 2>/dev/null || $(BIN)/python tools/prepare packages
+	@$(BIN)/python tools/prepare modules
 	@touch $@
 
 .PHONY: tools-bench tools-lab tools-pipeline
@@ -89,9 +79,9 @@ tools-bench:
 tools-lab: tools-bench tools-pipeline
 
 # Everything that the experiments and their analysis need: Spark, the other brokers, the figures.
-lab: install .venv/.lab tools-lab
+lab: .venv/.packages-lab .venv/.built tools-lab
 
-bench: install .venv/.bench .venv/.lab .venv/.pipeline tools-lab
+bench: .venv/.packages-bench .venv/.built tools-lab
 	@$(BIN)/python -m benchmarks
 
 soak: install
@@ -105,7 +95,7 @@ sim: build
 	@HOLDFAST_SIM_MUTANTS=all $(BIN)/python -m pytest --timeout=3600 tests/sim/test_mutants.py
 
 # A wheel with everything compiled, for this machine's Python and processor.
-dist: .venv/.installed
+dist: .venv/.packages
 	@rm -rf dist
 	@$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist
