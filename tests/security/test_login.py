@@ -120,9 +120,10 @@ def test_a_recorder_logs_in_with_its_password_file(start_broker: StartBroker, tm
     with log.open("wb") as stderr, subprocess.Popen(command, stderr=stderr) as recorder:
         try:
             wait_until(lambda: "event=recording" in log.read_text(), "the recorder is logged in", START_S_MAX)
-            with Peer(broker.port) as other:  # who is told that the recorder's identifier is somebody else's
+            with Peer(broker.port) as other:  # who has the recorder's identifier, and is somebody else
                 other.send(connect("holdfast-record-all", username="other", password=b"the password"))
-                assert other.expect(Type.CONNACK, 10.0).reason == 0x87
+                assert other.expect(Type.CONNACK, 10.0).reason == 0
+            assert "event=login user=recorder client=holdfast-record-all" in broker.stderr
         finally:
             recorder.terminate()
             print(log.read_text())

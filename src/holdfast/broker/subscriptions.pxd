@@ -34,6 +34,7 @@ cdef class Ended:
     cdef readonly uint64_t since
     cdef public uint64_t until
     cdef readonly uint64_t own_until    # and of what its client published itself until here
+    cdef Ended whole            # of which this is what one topic still needs: it may be closed later
 
 
 cdef list still_due(list ended, bytes topic, dict live)

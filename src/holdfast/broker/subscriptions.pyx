@@ -58,6 +58,7 @@ cdef list still_due(list ended, bytes topic, dict live):
                               <const uint8_t*>(<char*>topic), len(topic)):
             continue
         piece = Ended(each.subscription, each.since, each.until, each.own_until)
+        piece.whole = each
         pieces = found.setdefault(each.subscription.session, [])
         while pieces and (<Ended>pieces[len(pieces) - 1]).since >= piece.since:
             pieces.pop()
@@ -85,7 +86,7 @@ cdef bint offer_specially(Message* m, Route* route) noexcept:
     else:
         ended = <Ended>route.ids
         to = ended.subscription
-        if not ended.since <= m.minor <= ended.until or to.session.serial == m.origin and (
+        if not ended.since <= m.minor <= min(ended.until, ended.whole.until) or to.session.serial == m.origin and (
                 m.minor > ended.own_until or to.flags & NO_LOCAL):
             return 0
     to.session.offer(m, min(m.qos, to.qos), RETAIN if m.flags & RETAIN and to.flags & AS_PUBLISHED else 0,
