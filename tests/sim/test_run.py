@@ -26,7 +26,6 @@ def digest(seed: int) -> int:
     return crc32(repr((outcome, ledger.taken, ledger.wired, ledger.member_views, ledger.views)).encode())
 
 
-# Two failures within one period.
 SEEDS_OF_NOTE = (
     6557,  # two failures with nothing delivered between them
     910004572,  # a member that starts when everything is over
@@ -38,6 +37,8 @@ SEEDS_OF_NOTE = (
     910062316,  # a client gives up its connection while its SUBSCRIBE waits for a depth
     910072875,  # clients stay with a primary that stands still, and its heir falls
     1500011220,  # a client leaves while a message is on its way to it
+    1600001324,  # a member greets before it serves, over a connection that replaces another
+    1600001953,  # a publisher writes ahead at a standby, and alone keeps more than its bound
 )
 
 
