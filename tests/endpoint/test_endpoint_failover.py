@@ -12,7 +12,10 @@ from holdfast.mqtt.packets import (
     Disconnect,
     Properties,
     Puback,
+    Pubcomp,
     Publish,
+    Pubrec,
+    Pubrel,
     Suback,
     Subscribe,
 )
@@ -108,6 +111,23 @@ def test_what_was_acknowledged_is_sent_again_only_as_far_as_it_is_kept() -> None
     bench.say(A, *(Puback(packet.packet_id) for packet in bench.sent(A)))
     bench.lose(A)
     assert [(packet.payload, packet.qos) for packet in bench.sent(B)] == [(b"2", 0), (b"3", 0)]
+
+
+def test_what_was_received_with_qos_2_is_not_sent_again_though_it_is_kept() -> None:
+    """Nobody may get it twice, and whoever took it has it safe."""
+    bench = keeping()
+    for number in range(3):
+        bench.publish(f"keep/{number}", b"%d" % number, 2)
+    bench.publish("keep/2", b"plain")
+    done, received, asked, _ = bench.sent(A)
+    bench.say(A, Pubrec(done.packet_id), Pubrec(received.packet_id))
+    bench.say(A, Pubcomp(done.packet_id))
+    bench.lose(A)
+    assert [
+        (type(packet), packet.packet_id) if isinstance(packet, Pubrel) else (packet.payload, packet.qos)
+        for packet in bench.sent(B)
+    ] == [(Pubrel, received.packet_id), (b"2", 2), (b"plain", 0)]
+    assert asked.payload == b"2"
 
 
 def test_another_member_than_the_heir_is_promoted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 from tests.replication.pair import MS, Client, Group, contracts
 
 from holdfast.config import Limits
@@ -17,6 +18,7 @@ from holdfast.mqtt.packets import (
     Will,
 )
 from holdfast.mqtt.reasons import Reason
+from holdfast.replication.peers import PeerState
 from holdfast.replication.roles import Role
 
 AB = frozenset("ab")
@@ -90,6 +92,34 @@ def test_a_primary_tells_the_view_that_it_serves_in_and_no_other() -> None:
     beats = []
     a.peers.beat(lambda peer, now_ns: beats.append(a._beat(peer, now_ns)) or beats[-1], group.now_ns)
     assert {beat.view for beat in beats} == {a.view.number}
+
+
+def test_a_greeting_that_is_older_than_what_its_member_said_since_makes_it_no_less_a_primary() -> None:
+    """Two connections to a primary: the one that stays was greeted over before it served."""
+    group = Group(3)
+    a, b = group.members["a"], group.members["b"]
+    (link,) = [peer for peer in b.peers.greeted() if peer.state.name == "a"]
+    b.role = Role.SYNCING
+    new = b.dialed("a", None, group.now_ns)
+    hello = structs.replace(a._hello(), role=Role.JOINING, view=0)
+    b._greeted(new, hello, group.now_ns)
+    assert link.closing
+    assert b.role is Role.JOINING
+    for peer in b.peers.greeted():
+        peer.state.heard_us_ns = group.now_ns  # everybody has answered by now
+    assert not b.candidacy.is_first(group.now_ns)
+    b.told(new, Role.PRIMARY, a.view.number, group.now_ns)
+    assert b.role is Role.SYNCING
+    assert b.follows(new)
+
+
+@pytest.mark.parametrize(("view", "serves"), [(0, True), (1, True), (2, False)])
+def test_a_later_greeting_says_what_its_member_is(view: int, serves: bool) -> None:
+    """Around the view that the member served in, as it said over the connection before."""
+    state = PeerState(view=4 + view - 1, before=PeerState(role=Role.PRIMARY, view=4))
+    state.recall()
+    assert (state.role is Role.PRIMARY) is serves
+    assert state.before is None
 
 
 def test_a_backup_that_woke_after_its_primary_died_serves() -> None:

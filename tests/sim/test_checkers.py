@@ -349,6 +349,18 @@ def test_qos_2_is_given_once(qos: int, laws: set[str]) -> None:
     assert {violation.law for violation in judge(plain(qos), ledger)} == laws
 
 
+@pytest.mark.parametrize(("qos", "again", "early"), [(1, set(), set()), (2, {"Exactly once"}, {"Order"})])
+def test_qos_2_of_a_publisher_with_the_library_is_given_once_and_in_order(
+    qos: int, again: set[str], early: set[str]
+) -> None:
+    drawn, ledger = structs.replace(plain(qos), plain_publishers=()), Run(qos=qos).ledger()
+    taken = list(ledger.taken[0])
+    ledger.taken[0].append(taken[3])
+    assert {violation.law for violation in judge(drawn, ledger)} == again
+    ledger.taken[0] = [taken[1], taken[0], *taken[2:]]
+    assert {violation.law for violation in judge(drawn, ledger)} == early
+
+
 @pytest.mark.parametrize(("count", "laws"), [(10, set()), (45, set()), (49, {"Repeats"})])
 def test_repeats_after_a_crash_are_bounded_by_the_lag(
     count: int, laws: set[str], monkeypatch: pytest.MonkeyPatch

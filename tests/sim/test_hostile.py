@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
+from tests.replication.pair import Group, contracts
 
+from holdfast.config import Limits
+from holdfast.mqtt.codec import encode
+from holdfast.mqtt.packets import Publish
 from holdfast.sim.attacks import ATTACKS
 from holdfast.sim.brokers import MemberProcess
 from holdfast.sim.checkers import judge
 from holdfast.sim.drawing import HOSTILE_BOUNDS, HOSTILE_LIMITS, draw
 from holdfast.sim.ledger import Ledger, Promotion, State
-from holdfast.sim.meter import kept_by, turn_units_max
+from holdfast.sim.meter import ALONE_BYTES, kept_by, turn_units_max
 from holdfast.sim.options import Fault, Options
 from holdfast.sim.run import simulate
 
@@ -58,6 +62,38 @@ def test_hostile_clients_reach_bounds_of_memory(
     monkeypatch.setattr(MemberProcess, "_charge", look)
     simulate(only(kind, seed))
     assert 0.8 < fullest <= 1
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_who_alone_keeps_more_than_all_may_keeps_it_and_nobody_else_does(others: int) -> None:
+    """A publisher at a standby writes ahead; the law of memory says the same as the broker does."""
+    limits = Limits(packet_bytes_max=20_000, connect_bytes_max=8_192, connecting_bytes_max=50_000)
+    group = Group(contract_book=contracts(limits))
+    publisher, broker = group.client("p", "b", warm=True), group.members["b"].broker
+    for _ in range(others):
+        half = group.members["b"].open(None, group.now_ns)
+        assert half is not None
+        half.feed(b"\x10\xff\x20\x00", group.now_ns, group.wall_ns)
+    packet = encode(Publish("t", bytes(16_000)), 5)
+    while publisher.connection.wants_bytes() and not publisher.connection.fault:
+        publisher.connection.feed(packet, group.now_ns, group.wall_ns)
+        assert (publisher.connection.fault is not None) == (broker.core.connecting_bytes == 4 * others > 0)
+        assert all(size <= most for _, size, most in kept_by(broker))
+    kept = {name: (size, most) for name, size, most in kept_by(broker)}
+    assert kept["connecting"] == ((4, 50_000) if others else (5 * len(packet), ALONE_BYTES))
+
+
+@pytest.mark.parametrize("keepers", [1, 2])
+def test_two_who_keep_more_than_all_may_are_found(keepers: int) -> None:
+    group = Group()
+    broker = group.members["b"].broker
+    for _ in range(keepers):
+        connection = group.members["b"].open(None, group.now_ns)
+        assert connection is not None
+        connection.feed(b"\x10\xff\xff\x03".ljust(60_000 // keepers, b"x"), group.now_ns, group.wall_ns)
+    broker.limits = structs.replace(broker.limits, connecting_bytes_max=50_000)  # not the core
+    kept = {name: (size, most) for name, size, most in kept_by(broker)}
+    assert kept["connecting"] == (60_000, ALONE_BYTES if keepers == 1 else 50_000)
 
 
 # The laws, from ledgers made by hand

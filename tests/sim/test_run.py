@@ -26,7 +26,6 @@ def digest(seed: int) -> int:
     return crc32(repr((outcome, ledger.taken, ledger.wired, ledger.member_views, ledger.views)).encode())
 
 
-# Two failures within one period.
 SEEDS_OF_NOTE = (
     6557,  # two failures with nothing delivered between them
     910004572,  # a member that starts when everything is over
@@ -37,7 +36,10 @@ SEEDS_OF_NOTE = (
     910027451,  # a primary is cut off as it adds an heir
     910062316,  # a client gives up its connection while its SUBSCRIBE waits for a depth
     910072875,  # clients stay with a primary that stands still, and its heir falls
+    1500000146,  # two publishers of a topic with QoS 2 have rings, and the primary is isolated
     1500011220,  # a client leaves while a message is on its way to it
+    1600001324,  # a member greets before it serves, over a connection that replaces another
+    1600001953,  # a publisher writes ahead at a standby, and alone keeps more than its bound
 )
 
 

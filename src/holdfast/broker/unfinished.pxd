@@ -3,7 +3,8 @@
 # Laws:
 #   such bytes of all clients have one bound, those of clients that were not let in yet one of their own (the pools
 #   of the core); when it is reached, the connection that keeps most is sent away, and no other
-#   a connection that keeps some alone keeps a packet, whatever the bound
+#   a connection that alone keeps some keeps it, whatever the bound: a packet, or OUT_HIGH and one read behind one
+#   that cannot be answered yet
 
 from libc.stdint cimport uint8_t
 

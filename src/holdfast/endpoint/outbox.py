@@ -3,7 +3,8 @@
 Laws:
 - within a topic messages are written in the order of publishing, whatever their QoS; a message waits for
   quota, and those of its topic behind it wait too; other topics overtake
-- a new direction gets, in the order of publishing, the last N of every topic and all that is unacknowledged
+- a new direction gets, in the order of publishing, the last N of every topic and all that is unacknowledged;
+  what was acknowledged with QoS 2 is not among them: who took it has it safe, and nobody may get it twice
 - without a direction QoS 0 is only kept in its ring; QoS 1 and 2 and requests wait, `waiting_max` at most;
   QoS 0 that would wait beyond it is counted as unsent
 """
@@ -26,6 +27,7 @@ from holdfast.mqtt.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Suba
 from holdfast.mqtt.reasons import Reason
 
 QOS_BITS = 0x06
+QOS_2 = 0x04
 
 
 class Waiting(NamedTuple):
@@ -204,7 +206,8 @@ class Outbox:
             waiting.record.blocked = 0
         again = {waiting.order: waiting for waiting in self._unwritten if waiting.pending is None}
         for kept in self.retention.kept():
-            again[kept.order] = Waiting(kept.order, kept.record, kept.packet, None)
+            if kept.packet[0] & QOS_BITS != QOS_2:
+                again[kept.order] = Waiting(kept.order, kept.record, kept.packet, None)
         for pending in list(self.session.pending.values()):
             if pending.awaits is Puback or pending.awaits is Pubrec:
                 assert pending.record is not None

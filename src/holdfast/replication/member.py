@@ -357,8 +357,10 @@ class Member:
                 if worse is peer:
                     return
                 self.peer_ended(other, now_ns)
+                peer.state.before = other.state
             self.sharing.greeted(peer)
         self.told(peer, hello.role, hello.view, now_ns)
+        peer.state.recall()
 
     def _turned_down(self, hello: Hello, now_ns: int) -> None:
         """A member that cannot be one of ours now lives all the same, and may serve."""

@@ -71,10 +71,18 @@ class PeerState(Struct):
     differs: bool = False  # they are others than ours, since one of us read them again
     handshake: Handshake | None = None  # in a group with a secret
     address: str = ""  # where it comes from, once that was asked
+    before: PeerState | None = None  # of the connection that this one replaces
 
     @property
     def greeted(self) -> bool:
         return self.index >= 0
+
+    def recall(self) -> None:
+        """A greeting may be older than what the member said over the connection before: that it serves is
+        believed until its next beat."""
+        before, self.before = self.before, None
+        if before is not None and before.role is Role.PRIMARY and before.view >= self.view:
+            self.role, self.view = before.role, before.view
 
 
 class Sighting(Struct, frozen=True):

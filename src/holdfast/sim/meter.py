@@ -23,6 +23,7 @@ from holdfast.config import Limits
 from holdfast.sim.patching import patched
 
 PIECE = FILTERS_AT_ONCE * work.FILTER
+ALONE_BYTES = 65_536 + 32_768  # behind a packet that cannot be answered yet: then no more is read
 
 
 def turn_units_max(limits: Limits) -> int:
@@ -49,9 +50,18 @@ def kept_by(broker: Broker) -> tuple[tuple[str, int, int], ...]:
         ("retained", core.retained_taken, limits.retained_bytes_max),
         ("topics", core.topics.bytes_held, limits.topics_bytes_max),
         ("pending", core.pending_bytes, limits.pending_bytes_max),
-        ("connecting", core.connecting_bytes, limits.connecting_bytes_max),
+        ("connecting", core.connecting_bytes, _connecting_bytes_max(broker)),
         ("output", core.board.outputs.bytes_waiting, limits.output_bytes_max),
     )
+
+
+def _connecting_bytes_max(broker: Broker) -> int:
+    """Who alone keeps some is not sent away, as there is nobody to make room for."""
+    bound = broker.limits.connecting_bytes_max
+    if broker.core.connecting_bytes <= bound:
+        return bound
+    keeping = sum(each.session is None and each.unfinished_ns != 0 for each in broker.connections)
+    return bound if keeping > 1 else max(bound, ALONE_BYTES)
 
 
 class Meter:

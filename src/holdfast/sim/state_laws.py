@@ -5,7 +5,8 @@ State         what was granted or acknowledged (sessions, subscriptions, retaine
 Serves        while a member is up and cut off from nobody, somebody serves before long
 In order      what reaches a broker behind a subscription reaches the subscriber
 Exactly once  an ordinary subscriber is given each message of QoS 2 once
-Order         an ordinary subscriber is given what ordinary publishers send to a topic in order
+Order         an ordinary subscriber is given what a publisher sends to a topic in order, if the publisher
+              is an ordinary one or all is QoS 2
 Repeats       what an ordinary subscriber is given again after a crash was under way just before it
 """
 
@@ -139,8 +140,7 @@ def exactly_once(evidence: Evidence) -> Iterator[Violation]:
     if evidence.torn():
         return
     for subscriber, stream, number in _again(evidence):
-        both = min(evidence.options.topics[stream[1]].qos, evidence.options.subscribers[subscriber].qos)
-        if both == 2 and stream[0] in evidence.options.plain_publishers:
+        if _both(evidence, subscriber, stream) == 2:
             yield Violation(
                 "Exactly once",
                 f"subscriber {subscriber} was given number {number} of publisher {stream[0]}, "
@@ -150,15 +150,21 @@ def exactly_once(evidence: Evidence) -> Iterator[Violation]:
             )
 
 
+def _both(evidence: Evidence, subscriber: int, stream: tuple[int, int]) -> int:
+    """The QoS that a subscriber gets a stream with."""
+    return min(evidence.options.topics[stream[1]].qos, evidence.options.subscribers[subscriber].qos)
+
+
 def order(evidence: Evidence) -> Iterator[Violation]:
-    """Of each ordinary publisher and topic. What comes again is for other laws."""
+    """Of each publisher and topic: ordinary ones, or all is QoS 2. What comes again is for other laws."""
     if evidence.torn():
         return
     for subscriber, plan in enumerate(evidence.options.subscribers):
         if not plan.plain:
             continue
         for stream, given in evidence.given[subscriber].items():
-            if stream[0] not in evidence.options.plain_publishers:
+            plain = stream[0] in evidence.options.plain_publishers
+            if not plain and _both(evidence, subscriber, stream) < 2:
                 continue  # its library sends again what it keeps
             known: set[int] = set()
             last = -1
