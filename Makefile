@@ -50,6 +50,7 @@ tools-test:
 	  { echo "Holdfast needs Python 3.11 or newer as $(PYTHON). On Debian: apt-get install python3, or make PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || tools/need no-such-command=python3-venv
 	@test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || tools/need no-such-command=python3-dev
+	@echo "making .venv"
 	@$(PYTHON) -m venv .venv
 
 # A mark for each set of packages; no module is compiled for their sake. All of a set go in by one call of pip.
@@ -143,6 +144,7 @@ fuzz-build: .venv-fuzz/.installed tools-fuzz
 .venv-fuzz/.installed: pyproject.toml
 	@echo "installing what fuzzing needs into .venv-fuzz"
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || tools/need no-such-command=python3-venv
+	@echo "making .venv"
 	@$(PYTHON) -m venv .venv-fuzz
 	@.venv-fuzz/bin/pip install --quiet --disable-pip-version-check 'atheris>=3.0' 'cython>=3.1' 'setuptools>=77' \
 	  'msgspec>=0.19' 'hypothesis>=6.115' 'pytest>=8.3' 'pytest-timeout>=2.3'
