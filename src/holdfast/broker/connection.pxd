@@ -10,18 +10,18 @@ from holdfast.broker.message cimport Topic
 
 @cython.final
 cdef class Connection(Intake):
-    cdef bint _ask(self)
-    cdef bint _other(self, int kind, uint8_t first, const uint8_t* body, uint32_t size)
-    cdef bint _refresh(self, Topic* topic)
-    cdef Topic* _new_topic(self, const uint8_t* text, uint32_t size)
-    cdef bint _permitted(self, Topic* topic, Draft* draft)
-    cdef void _publish(self, uint8_t first, const uint8_t* body, uint32_t size)
+    cdef bint _ask(self) except -1
+    cdef bint _other(self, int kind, uint8_t first, const uint8_t* body, uint32_t size) except -1
+    cdef bint _refresh(self, Topic* topic) except -1
+    cdef Topic* _new_topic(self, const uint8_t* text, uint32_t size) except? NULL
+    cdef bint _permitted(self, Topic* topic, Draft* draft) except -1
+    cdef bint _publish(self, uint8_t first, const uint8_t* body, uint32_t size) except -1
     cdef bint _properties(self, const uint8_t* at, const uint8_t* end, Draft* draft, uint16_t* alias) except -1
-    cdef Topic* _topic(self, const uint8_t* text, uint32_t size)
-    cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias)
-    cdef void _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size)
+    cdef Topic* _topic(self, const uint8_t* text, uint32_t size) except? NULL
+    cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias) except? NULL
+    cdef bint _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size) except -1
     cdef void _released(self, uint16_t packet_id)
-    cdef bint _not_journaled(self, Topic* topic, uint8_t reason, uint32_t ack)
+    cdef bint _not_journaled(self, Topic* topic, uint8_t reason, uint32_t ack) except -1
     cdef void _answer(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef bint _may_publish(self, Topic* topic) noexcept
     cdef bint _hear(self, Topic* topic, Draft* draft) noexcept

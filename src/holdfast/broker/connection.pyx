@@ -60,18 +60,16 @@ cdef inline bint begins(Topic* topic, bytes prefix) noexcept:
 
 
 cdef class Connection(Intake):
-    cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size):
+    cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size) except -1:
         """Handles one packet; 0 when nothing behind it may be looked at now."""
         cdef int kind = first >> 4
         if kind == PUBLISH and self.session is not None:
-            self._publish(first, body, size)
-            return self.fault is None and not self.blocked
+            return self._publish(first, body, size)
         if PUBACK <= kind <= PUBCOMP and self.session is not None:
-            self._acknowledgement(first, body, size)
-            return self.fault is None and not self.blocked
+            return self._acknowledgement(first, body, size)
         return self._other(kind, first, body, size)
 
-    cdef bint _other(self, int kind, uint8_t first, const uint8_t* body, uint32_t size):
+    cdef bint _other(self, int kind, uint8_t first, const uint8_t* body, uint32_t size) except -1:
         """What is neither a message nor an acknowledgement."""
         if kind == PINGREQ and (self.session is not None or self.warm is not None):
             if first != 0xC0 or size:
@@ -91,7 +89,7 @@ cdef class Connection(Intake):
         self.core.control.append(self)
         return 0
 
-    cdef bint _ask(self):
+    cdef bint _ask(self) except -1:
         """SUBSCRIBE or UNSUBSCRIBE: takes effect now, or is put aside; whether the packet behind it comes next."""
         if self.unanswered >= UNANSWERED_MAX:
             self.held_back = True
@@ -112,7 +110,8 @@ cdef class Connection(Intake):
 
     # PUBLISH
 
-    cdef void _publish(self, uint8_t first, const uint8_t* body, uint32_t size):
+    cdef bint _publish(self, uint8_t first, const uint8_t* body, uint32_t size) except -1:
+        """0 when nothing behind it may be looked at now."""
         cdef const uint8_t* at = body
         cdef const uint8_t* end = body + size
         cdef uint32_t topic_size
@@ -131,27 +130,27 @@ cdef class Connection(Intake):
         draft.props_size = 0
         if draft.qos == 3 or (draft.qos == 0 and first & 8):
             self._wrong(MALFORMED_PACKET, "PUBLISH flags: QoS is 0, 1 or 2, and DUP needs QoS 1 or 2")
-            return
+            return 0
         if size < 2:
             self._wrong(MALFORMED_PACKET, "PUBLISH ends before its topic")
-            return
+            return 0
         topic_size = read_u16(at)
         at += 2 + topic_size
         if end - at < (2 if draft.qos else 0):
             self._wrong(MALFORMED_PACKET, "PUBLISH ends inside its topic or packet identifier")
-            return
+            return 0
         if draft.qos:
             packet_id = read_u16(at)
             draft.packet_id = packet_id
             at += 2
             if packet_id == 0:
                 self._wrong(PROTOCOL_ERROR, "a packet identifier is never 0")
-                return
+                return 0
         if self.version == 5:
             if at < end and at[0] == 0:
                 at += 1
             elif not self._properties(at, end, &draft, &alias):
-                return
+                return 0
             else:
                 at = draft.payload
         draft.payload = at
@@ -161,21 +160,21 @@ cdef class Connection(Intake):
         else:
             topic = self._topic(body + 2, topic_size)
         if self.fault is not None:
-            return
+            return 0
         if draft.qos:
             if draft.qos == 2 and self.session.received is not None and packet_id in self.session.received:
                 if not first & 8 and is_new(self.session, packet_id):
                     self.core.over(self.session, packet_id)
                 elif topic == NULL:
                     self._answer(0x50, packet_id, 0)
-                    return
+                    return not self.blocked
                 else:
                     self.core.repeated(topic, self, self.owe(0x50, packet_id))  # PUBREC when the first one is safe
-                    return
+                    return not self.blocked
             if self.inbound >= self.core.receive_max and self.version == 5:
                 self._wrong(RECEIVE_MAXIMUM_EXCEEDED,
                             f"up to {self.core.receive_max} messages may be unacknowledged")
-                return
+                return 0
             self.inbound += 1
             ack = self.owe(0x40 if draft.qos == 1 else 0x50, packet_id)
         if topic == NULL:
@@ -199,8 +198,9 @@ cdef class Connection(Intake):
             self.core.messages_refused += 1
             if ack >= 0 and not self._not_journaled(topic, reason, <uint32_t>ack):
                 self.settle(<uint32_t>ack, reason)
+        return self.fault is None and not self.blocked
 
-    cdef bint _not_journaled(self, Topic* topic, uint8_t reason, uint32_t ack):
+    cdef bint _not_journaled(self, Topic* topic, uint8_t reason, uint32_t ack) except -1:
         """Refuses a durable message that cannot be kept now; says whether it was one."""
         if (reason != QUOTA_EXCEEDED or not self.core.journal_refuses or topic == NULL
                 or not (<Terms>topic.terms).durable):
@@ -252,7 +252,7 @@ cdef class Connection(Intake):
                 draft.expiry_at -= 3
         return 1
 
-    cdef Topic* _topic(self, const uint8_t* text, uint32_t size):
+    cdef Topic* _topic(self, const uint8_t* text, uint32_t size) except? NULL:
         """The topic of that name; a name that was seen before needs no checking."""
         cdef Ahead* ahead = &self.core.ahead
         cdef uint64_t hash
@@ -280,7 +280,7 @@ cdef class Connection(Intake):
             return NULL
         return topic
 
-    cdef Topic* _new_topic(self, const uint8_t* text, uint32_t size):
+    cdef Topic* _new_topic(self, const uint8_t* text, uint32_t size) except? NULL:
         """A topic that the table does not have; one that its client may not publish to is not entered."""
         cdef int64_t before = self.core.work_left
         cdef Topic* topic = DENIED
@@ -291,13 +291,13 @@ cdef class Connection(Intake):
         self._pay(before)
         return topic
 
-    cdef bint _refresh(self, Topic* topic):
+    cdef bint _refresh(self, Topic* topic) except -1:
         cdef int64_t before = self.core.work_left
         cdef bint found = self.core.refresh(topic)
         self._pay(before)
         return found
 
-    cdef bint _permitted(self, Topic* topic, Draft* draft):
+    cdef bint _permitted(self, Topic* topic, Draft* draft) except -1:
         cdef uint64_t asked = self.permit.asked
         cdef bint allowed = self.permit.allows(topic, draft.qos, draft.retain)
         if self.permit.asked != asked:
@@ -305,7 +305,7 @@ cdef class Connection(Intake):
             self._pay(self.core.work_left + PERMIT_UNITS)
         return allowed
 
-    cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias):
+    cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias) except? NULL:
         """The topic behind an alias, or the topic that an alias is given to."""
         cdef Topic* topic
         if alias == 0:
@@ -376,7 +376,8 @@ cdef class Connection(Intake):
 
     # PUBACK, PUBREC, PUBREL, PUBCOMP
 
-    cdef void _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size):
+    cdef bint _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size) except -1:
+        """0 when nothing behind it may be looked at now."""
         cdef int kind = first >> 4
         cdef uint8_t reason = 0
         cdef uint16_t packet_id
@@ -384,7 +385,7 @@ cdef class Connection(Intake):
             packet_id = read_u16(body)
         else:
             if self._oversized(first, 1 + varint_size(size) + size):
-                return
+                return 0
             self.core.work_left -= ACKNOWLEDGEMENT_UNITS + size // BYTES_IN_UNIT
             self._pay(self.core.work_left + ACKNOWLEDGEMENT_UNITS + size // BYTES_IN_UNIT)
             try:
@@ -392,7 +393,7 @@ cdef class Connection(Intake):
                                 self.core.pairs_max)
             except PeerError as error:
                 self._wrong(error.reason, error.text)
-                return
+                return 0
             packet_id = packet.packet_id
             reason = packet.reason
         if packet_id == 0:
@@ -408,6 +409,7 @@ cdef class Connection(Intake):
             self.session.completed(packet_id)
         else:
             self._released(packet_id)
+        return self.fault is None and not self.blocked
 
     cdef void _released(self, uint16_t packet_id):
         """PUBREL: the client will not send that QoS 2 message again."""

@@ -25,19 +25,21 @@ from holdfast.broker.subscriptions cimport (
     Ended, SharedGroup, Subscription, SubscriptionTree, offer_specially, still_due,
 )
 from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
-from holdfast.broker.topics cimport TopicTable, routes_bytes, topic_rent
+from holdfast.broker.topics cimport TopicTable, routes_bytes, topic_bytes, topic_rent
 
 cdef int64_t SECOND_NS = 1_000_000_000
 cdef int64_t ALARM_COPY_NS = 10_000_000    # an alarm without a period that is not confirmed by then is copied
 cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it should carry, when there are as many
 cdef int64_t LOOKED_MAX = 4096  # units that a slice may spend on looking up routes again, and members of groups
-cdef size_t LARGE_BYTES = 4096  # of a message: so many more of them take as long as another delivery
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
 cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
 cdef uint8_t QUOTA_EXCEEDED = 0x97
 cdef int64_t ROUTES_UNITS = 4   # looking up the contract and the routes of a topic, if little is found
 cdef int64_t STEPS_IN_UNIT = 8  # of the tree of subscriptions; see work.py
 cdef uint64_t GAP_MAX = 1_000_000   # numbers that a publisher may leave out and be believed
+
+cdef enum:
+    LARGE_BYTES = 4096  # of a message: so many more of them take as long as another delivery
 
 
 cdef class Core(RetainedMessages):
@@ -220,14 +222,15 @@ cdef class Core(RetainedMessages):
         self.copy_when_due()
         self.tell_marks(0)
         self.looked = 0
-        while self.jobs.len and heavy < jobs_max and (done + heavy < jobs_max or done < min(
-                WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max)) and self.looked < LOOKED_MAX:
+        while self.jobs.len and self.looked < LOOKED_MAX and (done + heavy < jobs_max or (heavy < jobs_max and done < min(
+                WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max))):
             job = jobs_pop(&self.jobs)
             if job.tag == DISPATCH:
                 self.dispatch(job.message)
                 routes = max(<size_t>1, <size_t>job.message.topic.routes_len)
                 done += routes
-                heavy += routes * ((<size_t>job.message.payload_size + job.message.props_size) // LARGE_BYTES)
+                if job.message.size >= LARGE_BYTES:
+                    heavy += routes * ((<size_t>job.message.payload_size + job.message.props_size) // LARGE_BYTES)
             else:
                 self.replicate(job.message)
                 done += 1
@@ -350,6 +353,7 @@ cdef class Core(RetainedMessages):
             if loss < 0:
                 topic.replicate_ns = topic.dispatch_ns
         topic.stamp = self.topics.current_stamp(topic)
+        topic.price = <uint32_t>max(topic_bytes(topic) + routes_bytes(topic), self.topics.tenants.floor)
         if topic.routes != &topic.nearest:
             self.topics.bytes_held += routes_bytes(topic)
             topic.pins += 1

@@ -34,11 +34,22 @@ cdef void give_back(Session session, uint16_t packet_id):
         session.recalled = session.recalled or None
 
 
+cdef inline Flight* next_flight(Session session) noexcept:
+    """The place of the next delivery, for which there is room; until it is said otherwise, there was none."""
+    cdef Flight* flight = &session.flights[session.tail & (session.flights_cap - 1)]
+    flight.message = NULL
+    flight.ids = NULL
+    flight.stage = DONE
+    flight.bits = 0
+    flight.notes = 0
+    session.tail += 1
+    return flight
+
+
 cdef void skip_identifiers(Session session, uint16_t beyond) noexcept:
     """Another broker may have given some that we do not know of. The next ones lie a while behind all up to
     `beyond`; without it (0) nobody holds any, and they lie far from those of our own."""
     cdef uint64_t steps = PACKET_IDS // 2
-    cdef Flight* flight
     if beyond:
         steps = (<uint64_t>beyond + PACKET_IDS - session.tail % PACKET_IDS) % PACKET_IDS
         steps = (steps if steps < PACKET_IDS // 2 else 0) + IDS_SKIPPED     # or what is restored lies behind it
@@ -47,11 +58,7 @@ cdef void skip_identifiers(Session session, uint16_t beyond) noexcept:
         session.tail = session.resend = session.head
     while (steps and session.head != session.tail and session.tail - session.head < PACKET_IDS - 1
             and session.room_for_flight()):
-        flight = &session.flights[session.tail & (session.flights_cap - 1)]
-        flight.stage = DONE
-        flight.message = NULL
-        flight.ids = NULL
-        session.tail += 1
+        next_flight(session)
         steps -= 1
     session.announced = session.announced_safe = session.tail if beyond else 0
 
@@ -68,14 +75,10 @@ cdef bint restore(Session session, Message* m, uint16_t packet_id, uint8_t stage
     while session.tail % PACKET_IDS + 1 != packet_id:
         if not session.room_for_flight() or session.tail - session.head >= PACKET_IDS:
             return 0
-        session.flights[session.tail & (session.flights_cap - 1)].stage = DONE
-        session.tail += 1
+        next_flight(session)
     if not session.room_for_flight():
         return 0
-    flight = &session.flights[session.tail & (session.flights_cap - 1)]
-    flight.message = NULL
-    flight.ids = NULL
-    flight.bits = 0
+    flight = next_flight(session)
     flight.notes = notes
     flight.stage = stage
     if stage == AWAITS_PUBREC:
@@ -83,6 +86,5 @@ cdef bint restore(Session session, Message* m, uint16_t packet_id, uint8_t stage
         share_fly(&session.share, m)
         m.holders += 1
         flight.message = m
-    session.tail += 1
     session.in_flight += 1
     return 1

@@ -54,9 +54,9 @@ cdef class Intake(UnfinishedWire):
     cdef void _take(self, const uint8_t* data, size_t size)
     cdef const uint8_t* _look_ahead(self, const uint8_t* at, const uint8_t* end) noexcept
     cdef size_t _parse(self, const uint8_t* data, size_t size)
-    cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size)
+    cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size) except -1
     cdef void _too_large(self, uint8_t first, const uint8_t* body, const uint8_t* end)
-    cdef bint _oversized(self, uint8_t first, size_t size)
+    cdef bint _oversized(self, uint8_t first, size_t size) except -1
     cdef void _pay(self, int64_t before)
-    cdef bint _too_early(self, uint8_t first)
-    cdef bint _charge(self, uint8_t first, size_t size)
+    cdef bint _too_early(self, uint8_t first) except -1
+    cdef bint _charge(self, uint8_t first, size_t size) except -1

@@ -221,7 +221,7 @@ cdef class Intake(UnfinishedWire):
         else:
             self._wrong(PACKET_TOO_LARGE, f"packets may have up to {self.packet_bytes_max} bytes")
 
-    cdef bint _oversized(self, uint8_t first, size_t size):
+    cdef bint _oversized(self, uint8_t first, size_t size) except -1:
         """Whether a packet that is not a message is larger than any client needs."""
         if first >> 4 == PUBLISH or size <= self.core.control_bytes_max:
             return 0
@@ -237,7 +237,7 @@ cdef class Intake(UnfinishedWire):
             self.blocked = True
             self.core.aside.append(self)
 
-    cdef bint _charge(self, uint8_t first, size_t size):
+    cdef bint _charge(self, uint8_t first, size_t size) except -1:
         """Counts a packet against what its listener and its user may send; whether it must slow down."""
         cdef int64_t now_ns = self.board.now_ns
         cdef int64_t even_ns = 0
@@ -278,14 +278,14 @@ cdef class Intake(UnfinishedWire):
             self.core.topics.fetch(ahead)
         return at if ahead.len else at + 1
 
-    cdef bint _too_early(self, uint8_t first):
+    cdef bint _too_early(self, uint8_t first) except -1:
         """Whether a packet must wait until the standby that keeps this connection is needed."""
         if first >> 4 == PINGREQ or first >> 4 == DISCONNECT:
             return 0
         self.blocked = True
         return 1
 
-    cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size):
+    cdef bint _packet(self, uint8_t first, const uint8_t* body, uint32_t size) except -1:
         """Handles one packet; 0 when nothing behind it may be looked at now."""
         raise NotImplementedError
 

@@ -30,31 +30,43 @@ cdef bint jobs_push(JobQueue* queue, Job job) noexcept nogil:
 
 
 cdef Job jobs_pop(JobQueue* queue) noexcept nogil:
-    """Takes the first job. The queue must not be empty; the reference goes to the caller."""
-    cdef Job first = queue.jobs[0]
-    cdef Job last
-    cdef size_t at = 0
-    cdef size_t child, best, stop
-    queue.len -= 1
-    if queue.len == 0:
-        return first
-    last = queue.jobs[queue.len]
-    while True:
-        child = (at << 2) + 1
-        if child >= queue.len:
-            break
-        stop = child + 4 if child + 4 < queue.len else queue.len
+    """Takes the first job. The queue must not be empty; the reference goes to the caller.
+
+    The smallest child moves up all the way, and the last job into the place that is left: it came from the
+    bottom, so it seldom rises from there."""
+    cdef Job* jobs = queue.jobs
+    cdef Job first = jobs[0]
+    cdef Job* child
+    cdef Job* best
+    cdef size_t at = 0, below = 1, parent
+    cdef size_t len = queue.len - 1
+    queue.len = len
+    while below + 4 <= len:
+        child = &jobs[below]
         best = child
-        child += 1
-        while child < stop:
-            if job_before(&queue.jobs[child], &queue.jobs[best]):
-                best = child
-            child += 1
-        if not job_before(&queue.jobs[best], &last):
+        if job_before(child + 1, best):
+            best = child + 1
+        if job_before(child + 2, best):
+            best = child + 2
+        if job_before(child + 3, best):
+            best = child + 3
+        jobs[at] = best[0]
+        at = best - jobs
+        below = (at << 2) + 1
+    if below < len:     # fewer than four, at the end
+        best = &jobs[below]
+        for parent in range(below + 1, len):
+            if job_before(&jobs[parent], best):
+                best = &jobs[parent]
+        jobs[at] = best[0]
+        at = best - jobs
+    while at > 0:
+        parent = (at - 1) >> 2
+        if not job_before(&jobs[len], &jobs[parent]):
             break
-        queue.jobs[at] = queue.jobs[best]
-        at = best
-    queue.jobs[at] = last
+        jobs[at] = jobs[parent]
+        at = parent
+    jobs[at] = jobs[len]
     return first
 
 

@@ -89,7 +89,7 @@ cdef struct Topic:
     Message* retained       # owned
     uint64_t retained_by    # whose account pays for it; 0: nobody's
     Tenant* tenant          # who pays for it while it is in use; NULL: nobody, or it is not
-    size_t rent             # and how much
+    size_t rent             # and how much it pays
     uint64_t last_copy      # likewise for its replicate jobs
     int64_t patient_ns      # until then a copy of this topic may wait LONG, and later ones wait behind it
     uint64_t publisher      # whose stamp its last message had, as a hash, and its number: what comes again is known
@@ -102,6 +102,7 @@ cdef struct Topic:
     uint32_t era            # in which of the core's eras its last stamp was read; copies of others have none
     uint32_t unsafe         # messages of it whose publishers must not know of them yet
     int32_t loss            # how many in a row its subscribers may lose, the strictest; -1 is unlimited
+    uint32_t price          # what it costs to put it to use now
     uint8_t copying         # Copying
     uint8_t used            # touched since the table last looked for idle topics
     uint8_t orphan          # its table is gone: the last pin frees it

@@ -4,7 +4,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free, malloc
 
 from holdfast.broker.awaiting cimport OF_SESSION, await_number
 from holdfast.broker.copies cimport ANNOUNCED, FLIGHT, LANDED, TAKEN
@@ -219,9 +219,8 @@ cdef class Session:
         return judged != READABLE
 
     cdef void send(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
-        cdef Terms terms = <Terms>m.topic.terms
         if m.expires_ns and self.board.now_ns >= m.expires_ns:
-            terms.expired += 1
+            (<Terms>m.topic.terms).expired += 1
             return
         if qos == 0:
             if not self.link.put_publish(m, 0, 0, bits, ids):
@@ -304,7 +303,7 @@ cdef class Session:
         if self.tail - self.head < self.flights_cap:
             return 1
         cap = self.flights_cap * 2 if self.flights_cap else 8
-        grown = <Flight*>calloc(cap, sizeof(Flight))
+        grown = <Flight*>malloc(cap * sizeof(Flight))   # fly() and its like write every field of what they use
         if grown == NULL:
             return 0
         i = self.head
@@ -445,7 +444,8 @@ cdef class Session:
     # What the client says of what was sent to it
 
     cdef Flight* flight_of(self, uint16_t packet_id) noexcept:
-        cdef uint64_t offset = (<uint64_t>packet_id - 1 + PACKET_IDS - self.head % PACKET_IDS) % PACKET_IDS
+        cdef uint64_t first = self.head % PACKET_IDS, at = <uint64_t>packet_id - 1
+        cdef uint64_t offset = at - first if at >= first else at + PACKET_IDS - first
         cdef Flight* flight
         if packet_id == 0 or offset >= self.tail - self.head:
             return NULL

@@ -27,33 +27,28 @@ cdef struct Tenant:
     Tenants* of
     uint64_t account
     size_t held
-    size_t refs         # connections, and topics that it pays for
+    size_t refs         # connections
 
 
 cdef Tenants* tenants_new(size_t bytes_max, size_t topics_max)
 cdef void tenants_leave(Tenants* tenants) noexcept
 cdef Tenant* tenant_of(Tenants* tenants, uint64_t account)
 cdef void tenant_leave(Tenant* tenant) noexcept
+cdef void tenant_free(Tenant* tenant) noexcept
 
 
-cdef inline size_t tenant_rent(Tenant* tenant, size_t size, bint whether) noexcept nogil:
-    """Pays for a topic of that size; returns what to give back later, 0 when there is no room for it. `whether`: it
-    may be refused."""
+cdef inline bint tenant_rent(Tenant* tenant, size_t size, bint whether) noexcept nogil:
+    """Pays so much for a topic; 0 when there is no room for it. `whether`: it may be refused."""
     cdef Tenants* all = tenant.of
-    if size < all.floor:
-        size = all.floor
     if whether and tenant.held + all.held + 2 * size > all.max:
         return 0
     tenant.held += size
     all.held += size
-    tenant.refs += 1
-    return size
+    return 1
 
 
 cdef inline void tenant_give_back(Tenant* tenant, size_t size) noexcept:
     tenant.held -= size
     tenant.of.held -= size
-    if tenant.refs == 1:
-        tenant_leave(tenant)
-    else:
-        tenant.refs -= 1
+    if tenant.held == 0 and tenant.refs == 0:
+        tenant_free(tenant)

@@ -48,14 +48,17 @@ cdef Tenant* tenant_of(Tenants* tenants, uint64_t account):
 
 
 cdef void tenant_leave(Tenant* tenant) noexcept:
-    """A connection of its is over, or a topic."""
-    cdef Tenants* tenants
+    """A connection of its is over."""
     if tenant == NULL:
         return
     tenant.refs -= 1
-    if tenant.refs:
-        return
-    tenants = tenant.of
+    if tenant.refs == 0 and tenant.held == 0:
+        tenant_free(tenant)
+
+
+cdef void tenant_free(Tenant* tenant) noexcept:
+    """It has no connection, and pays for nothing."""
+    cdef Tenants* tenants = tenant.of
     (<dict>tenants.known).pop(tenant.account)
     free(tenant)
     tenants_leave(tenants)

@@ -46,11 +46,11 @@ cdef inline size_t routes_bytes(const Topic* topic) noexcept nogil:
 
 cdef inline bint topic_rent(Topic* topic, Tenant* tenant, bint whether) noexcept nogil:
     """That tenant pays for the topic from now on; 0 when there is no room for that, if it may be refused."""
-    cdef size_t rent = tenant_rent(tenant, topic_bytes(topic) + routes_bytes(topic), whether)
-    if rent:
-        topic.tenant = tenant
-        topic.rent = rent
-    return rent != 0
+    if not tenant_rent(tenant, topic.price, whether):
+        return 0
+    topic.tenant = tenant
+    topic.rent = topic.price
+    return 1
 
 
 cdef class TopicTable:
