@@ -99,12 +99,13 @@ class Clients:
             if self.broker.door is not None and self.broker.door(connection, packet, now_ns):
                 return
             client_id, assigned = self._identify(packet)
-            self.check(connection, packet, client_id, assigned=assigned)
+            who = self.broker.access.who(connection, client_id)
+            self.check(connection, packet, who, assigned=assigned)
         except PeerError as error:
             self.refuse(connection, packet.version, error, packet)
             return
         state = self.connection_state(packet)
-        session, present = self._session_for(connection, client_id, packet, now_ns)
+        session, present = self._session_for(connection, who, packet, now_ns)
         self.broker.access.began(session, connection)
         connection.state = state
         connection.bind(session, packet.version)
@@ -131,9 +132,7 @@ class Clients:
         self._serial += 1
         return f"{ASSIGNED}{self.broker.name}-{self._serial}", True
 
-    def check(
-        self, connection: Connection, packet: Connect, client_id: str, *, assigned: bool = False
-    ) -> None:
+    def check(self, connection: Connection, packet: Connect, who: Who, *, assigned: bool = False) -> None:
         if packet.properties.auth_method is not None:
             raise PeerError(
                 Reason.BAD_AUTHENTICATION_METHOD,
@@ -143,8 +142,8 @@ class Clients:
             raise PeerError(
                 Reason.NOT_AUTHORIZED, f"the will's topic {packet.will.topic!r} is the broker's own"
             )
-        who = self.broker.access.who(connection, client_id)
-        if not assigned:
+        access = self.broker.access
+        if access.ruled and not assigned:
             self._check_identifier(who)
         limits = self.broker.limits
         if packet.will is not None and packet.will.topic.count("/") >= limits.topic_levels_max:
@@ -152,8 +151,8 @@ class Clients:
                 Reason.TOPIC_NAME_INVALID, f"a topic name has up to {limits.topic_levels_max} levels"
             )
         self._check_rights(who, packet)
-        anew = key_of(who.user, client_id) not in self.sessions
-        self.broker.access.check_client(connection, client_id, anew=anew)
+        anew = key_of(who.user, who.client_id) not in self.sessions
+        access.check_client(connection, who.client_id, anew=anew)
         if len(self.broker.connections) > limits.connections_max:
             raise PeerError(
                 Reason.QUOTA_EXCEEDED, f"the broker takes up to {limits.connections_max} connections"
@@ -191,12 +190,13 @@ class Clients:
         keep_alive_s = packet.keep_alive
         if limits.keep_alive_max_s < 65_535 and not 0 < keep_alive_s <= limits.keep_alive_max_s:
             keep_alive_s = limits.keep_alive_max_s
+        told = packet.properties.user
         return ConnectionState(
             keep_alive_ns=keep_alive_s * S,
             session_expiry_s=expiry_s,
             problem_info=packet.properties.request_problem_info is not False,
             will=packet.will,
-            knows_groups=any(name == VIEW_PROPERTY for name, _ in packet.properties.user),
+            knows_groups=bool(told) and any(name == VIEW_PROPERTY for name, _ in told),
             serves=serves_channels(packet),
         )
 
@@ -211,7 +211,7 @@ class Clients:
             return
         state = self.connection_state(packet)
         goes_on = structs.replace(packet, clean_start=False)
-        session, _ = self._session_for(connection, packet.client_id, goes_on, now_ns)
+        session, _ = self._session_for(connection, who, goes_on, now_ns)
         self.broker.access.began(session, connection)
         connection.state = state
         session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
@@ -230,12 +230,11 @@ class Clients:
         session.attach(connection, window or WINDOW_DEFAULT)
 
     def _session_for(
-        self, connection: Connection, client_id: str, packet: Connect, now_ns: int
+        self, connection: Connection, who: Who, packet: Connect, now_ns: int
     ) -> tuple[Session, bool]:
         """The session this client goes on with, and whether it was there before."""
-        who = self.broker.access.who(connection, client_id)
         connection.permit = self.broker.access.permit(who)
-        key = key_of(who.user, client_id)
+        key = key_of(who.user, who.client_id)
         session = self.sessions.get(key)
         if session is not None and session.link is not None:
             self.close(
@@ -254,13 +253,14 @@ class Clients:
             self.broker.subscribing.recheck(session)
             return session, True
         self._serial += 1
-        session = self.make_session(client_id, self._serial, who.user)
+        session = self.make_session(who.client_id, self._serial, who.user)
         session.state.grant = who.grant
         return session, False
 
     def make_session(self, client_id: str, serial: int, user: str) -> Session:
         """A new session, known by its user and its client identifier from now on."""
-        self._serial = max(self._serial, serial)
+        if serial > self._serial:
+            self._serial = serial
         limits = self.broker.limits
         session = Session(
             client_id,

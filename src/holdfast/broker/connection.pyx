@@ -12,7 +12,7 @@ from holdfast.broker.message cimport Topic, topic_unpin
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.session cimport Session
 from holdfast.broker.terms cimport Terms
-from holdfast.broker.topics cimport Ahead, topic_rent
+from holdfast.broker.topics cimport Ahead
 from holdfast.mqtt.wire cimport read_u16, read_varint, utf8_valid, varint_size
 
 from holdfast.errors import PeerError
@@ -335,9 +335,8 @@ cdef class Connection(Intake):
         if topic == DENIED:
             topic = self.core.topic_at(text, size)  # what comes with the alias alone is denied too
         if topic != NULL:
-            if topic.tenant == NULL and topic.retained == NULL and self.tenant != NULL:
-                if not topic_rent(topic, self.tenant, True):
-                    return NULL
+            if topic.tenant == NULL and topic.retained == NULL and not self.core.put_to_use(topic, self, True):
+                return NULL
             topic.pins += 1
             if self.aliases_in[alias] != NULL:
                 topic_unpin(self.aliases_in[alias])

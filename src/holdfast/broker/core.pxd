@@ -75,6 +75,7 @@ cdef class Core(RetainedMessages):
     cdef bint refresh(self, Topic* topic) noexcept
     cdef void _refresh(self, Topic* topic) except *
     cdef uint8_t accept(self, Topic* topic, Draft* draft, Link source, uint64_t origin, int64_t ack) noexcept
+    cdef bint put_to_use(self, Topic* topic, Link source, bint whether) noexcept
     cdef void missing(self, Topic* topic, uint64_t sequence) noexcept
     cdef void dispatch(self, Message* m) noexcept
     cdef void repeated(self, Topic* topic, Link source, int64_t ack)

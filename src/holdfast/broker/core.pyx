@@ -24,6 +24,7 @@ from holdfast.broker.shares cimport pool_abandon, pool_new
 from holdfast.broker.subscriptions cimport (
     Ended, SharedGroup, Subscription, SubscriptionTree, offer_specially, still_due,
 )
+from holdfast.broker.tenants cimport tenant_of
 from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
 from holdfast.broker.topics cimport TopicTable, routes_bytes, topic_bytes, topic_rent
 
@@ -222,8 +223,8 @@ cdef class Core(RetainedMessages):
         self.copy_when_due()
         self.tell_marks(0)
         self.looked = 0
-        while self.jobs.len and self.looked < LOOKED_MAX and (done + heavy < jobs_max or (heavy < jobs_max and done < min(
-                WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max))):
+        while self.jobs.len and self.looked < LOOKED_MAX and (done + heavy < jobs_max or (
+                heavy < jobs_max and done < min(WORTH_A_WRITE * self.board.ready.len, WIDE_SLICE * jobs_max))):
             job = jobs_pop(&self.jobs)
             if job.tag == DISPATCH:
                 self.dispatch(job.message)
@@ -408,8 +409,8 @@ cdef class Core(RetainedMessages):
                         draft.payload, draft.payload_size)
         if m == NULL:
             return QUOTA_EXCEEDED
-        if topic.tenant == NULL and topic.retained == NULL and source is not None and source.tenant != NULL:
-            if not topic_rent(topic, source.tenant, True):
+        if topic.tenant == NULL and topic.retained == NULL and source is not None:
+            if not self.put_to_use(topic, source, True):
                 message_drop(m)
                 return QUOTA_EXCEEDED
         topic.pins += 1
@@ -443,8 +444,8 @@ cdef class Core(RetainedMessages):
             if not self.retain(topic, m if m.payload_size else NULL, account) and ack >= 0 and source.version == 5:
                 message_drop(m)
                 return QUOTA_EXCEEDED
-            if topic.tenant == NULL and topic.retained == NULL and source is not None and source.tenant != NULL:
-                topic_rent(topic, source.tenant, False)     # who ends what was retained has it in use
+            if topic.tenant == NULL and topic.retained == NULL and source is not None:
+                self.put_to_use(topic, source, False)   # who ends what was retained has it in use
         if self.board.backup is not None and not self.protect(m, travelled_ns, ack >= 0):
             message_drop(m)
             return QUOTA_EXCEEDED
@@ -475,6 +476,14 @@ cdef class Core(RetainedMessages):
         self.messages_received += 1
         message_drop(m)
         return 0
+
+    cdef bint put_to_use(self, Topic* topic, Link source, bint whether) noexcept:
+        """The client of a link pays for a topic from now on; 0 when it may be refused, and there is no room."""
+        if source.tenant == NULL:
+            if source.account == 0:
+                return 1    # it is nobody's
+            source.tenant = tenant_of(self.topics.tenants, source.account)
+        return topic_rent(topic, source.tenant, whether)
 
     cdef void missing(self, Topic* topic, uint64_t sequence) noexcept:
         """Messages before this one never came. What another broker served is not known here, and is no loss; nor

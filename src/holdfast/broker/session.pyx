@@ -20,7 +20,6 @@ from holdfast.broker.reading cimport IN_DOUBT, READABLE, WITHHELD, Judged
 from holdfast.broker.shares cimport (
     Share, pool_join, pool_leave, share_fly, share_hold, share_land, share_let_go, share_total,
 )
-from holdfast.broker.tenants cimport tenant_of
 from holdfast.broker.terms cimport Terms
 
 cdef uint8_t PUBREL = 0x62
@@ -140,8 +139,6 @@ cdef class Session:
         self.link = link
         link.serial = self.serial
         link.account = self.account
-        if link.tenant == NULL and link.board.tenants != NULL:
-            link.tenant = tenant_of(link.board.tenants, self.account)
         self.awaited_ns = 0
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head

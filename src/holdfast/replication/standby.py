@@ -46,7 +46,8 @@ class Door:
             raise PeerError(Reason.USE_ANOTHER_SERVER, f"this broker is a standby; {words}")
         if not packet.client_id:
             raise PeerError(Reason.CLIENT_ID_NOT_VALID, "a client that is kept warm needs an identifier")
-        self.broker.clients.check(connection, packet, packet.client_id)
+        who = self.broker.access.who(connection, packet.client_id)
+        self.broker.clients.check(connection, packet, who)
         self._keep(connection, packet, now_ns)
         return True
 
