@@ -39,14 +39,13 @@ from holdfast.broker.work import (
     BYTES,
     CONNECT,
     CONTROL_PER_TURN,
-    DOUBTED_PER_TURN,
+    DOUBTS_PER_TURN,
     ENDED_PER_TURN,
     INTERRUPTED_PER_TURN,
     PACKET,
     READ_AT_ONCE,
     READ_PER_TURN,
     REPLAYED_PER_TURN,
-    RIGHT,
     Pieces,
     Works,
 )
@@ -199,7 +198,7 @@ class Broker:
         board.now_ns = now_ns
         board.wall_ns = wall_ns
         self.works.ended_left = ENDED_PER_TURN
-        board.doubts_left = DOUBTED_PER_TURN // RIGHT
+        board.doubts_left = DOUBTS_PER_TURN
         if self.works.interrupted:
             self.works.turn(INTERRUPTED_PER_TURN, now_ns)
         if core.restless:
@@ -208,7 +207,9 @@ class Broker:
             if core.unanswered:
                 self.subscribing.answer(now_ns)
         core.work_left = READ_PER_TURN
-        self._dispatch()
+        if core.ended:
+            self.subscribing.close_ended()
+        core.deliver(self.limits.slice_jobs_max)
         if core.restless:
             if core.ended:
                 self.subscribing.forget_ended()
@@ -244,22 +245,16 @@ class Broker:
             return True
         core.board.now_ns = now_ns
         core.board.wall_ns = wall_ns
-        return self._dispatch()
-
-    def _dispatch(self) -> bool:
-        core = self.core
         if core.ended:
             self.subscribing.close_ended()
         return core.deliver(self.limits.slice_jobs_max) > 0
 
     def ask(self, connection: Connection) -> None:
-        """A SUBSCRIBE or UNSUBSCRIBE, where it is read."""
-        self._begin(connection)
-
-    def _begin(self, connection: Connection) -> None:
-        """As much of a SUBSCRIBE or UNSUBSCRIBE as its connection's share allows."""
+        """As much of a SUBSCRIBE or UNSUBSCRIBE as its connection's share allows, where it is read."""
         core = self.core
-        units = min(core.work_left, core.share_max - connection.spent)
+        units, left = core.share_max - connection.spent, core.work_left
+        if left < units:
+            units = left
         try:
             spent = self.works.begin(self._filters(connection), units, connection)
         except Exception as error:
@@ -278,7 +273,7 @@ class Broker:
                 connection.rested()
             elif not connection.closing:
                 connection.spent = 0
-                self._begin(connection)
+                self.ask(connection)
 
     def hear(self, now_ns: int) -> None:
         """Some of what clients ask that is neither a message nor about filters."""

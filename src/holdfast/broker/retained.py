@@ -13,10 +13,6 @@ from collections.abc import Iterator
 ANY, ONE = WILDCARDS = b"#", b"+"
 
 
-def is_wild(filter: bytes) -> bool:
-    return filter.find(ONE) >= 0 or filter.endswith(ANY)  # `in` would try a number first, and fail
-
-
 class _Node:
     """One level. The children of a node are a chain too, which a walk follows from one to the next; a node
     that was removed has nothing below it, and still knows who came behind it."""
@@ -97,7 +93,7 @@ class RetainedNames:
 
     def surely_none(self, filter: bytes) -> bool:
         """Whether one look tells that no name matches."""
-        if not is_wild(filter):
+        if filter.find(ONE) < 0 and not filter.endswith(ANY):  # `in` would try a number first, and fail
             return filter not in self._names
         first = filter.partition(b"/")[0]
         return first not in WILDCARDS and first not in (self._root(filter).children or ())

@@ -146,7 +146,9 @@ class Subscribing:
             asked.read()
         cost = FILTER + (len(broker.contracts.contracts) // CONTRACTS if asked.demands else 0)
         while at < len(body) and not connection.closing and not session.state.ended:
-            number = max(core.number_sliced, connection.number_published)
+            number, published = core.number_sliced, connection.number_published
+            if number < published:
+                number = published
             begun = at
             filters, at = next_filters(first_byte, body, version, at, FILTERS_AT_ONCE)
             for wanted in filters:
@@ -306,7 +308,7 @@ class Subscribing:
             session,
             text,
             group=group,
-            qos=min(wanted.qos, qos_max),
+            qos=wanted.qos if wanted.qos <= qos_max else qos_max,
             no_local=wanted.no_local,
             retain_as_published=wanted.retain_as_published,
             retain_handling=wanted.retain_handling,

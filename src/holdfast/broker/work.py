@@ -46,6 +46,7 @@ ENDED_PER_TURN = 640  # at once on what sessions leave that end; the rest is int
 CONTROL_PER_TURN = 2048  # on CONNECT, DISCONNECT and faults
 REPLAYED_PER_TURN = 1024  # on retained messages for new subscriptions
 DOUBTED_PER_TURN = 1024  # on whether clients may still read what waits for them
+DOUBTS_PER_TURN = DOUBTED_PER_TURN // RIGHT  # so many questions
 
 
 class Works:
@@ -74,7 +75,7 @@ class Works:
             for _ in pieces:
                 if self.spent - before >= self.ended_left:
                     break
-            self.ended_left -= max(self.spent - before, 1)
+            self.ended_left -= self.spent - before or 1
             if self.ended_left > 0:
                 return
         if not self._ending:
