@@ -41,10 +41,12 @@ def bench(notebook: Notebook, **options: Any) -> KeptBench:
 
 
 class Publisher:
-    """A plain client that keeps its session: what was not answered it sends again when it comes back."""
+    """A plain client that keeps its session: what was not answered it sends again when it comes back. Some
+    clients forget to say with DUP that it comes again."""
 
-    def __init__(self, topic: str = "kept/1") -> None:
+    def __init__(self, topic: str = "kept/1", *, forgetful: bool = False) -> None:
         self.topic = topic
+        self.forgetful = forgetful
         self.client: Any = None
         self.under_way: dict[int, bytes | None] = {}  # identifier -> payload; None: PUBREL was sent
         self.refused: set[bytes] = set()
@@ -54,7 +56,7 @@ class Publisher:
     def come(self, host: Bench | Group) -> None:
         self.client = host.client("p") if isinstance(host, Group) else host.client("p", **FOREVER)
         for packet_id, payload in self.under_way.items():
-            self._send(packet_id, payload, dup=True)
+            self._send(packet_id, payload, dup=not self.forgetful)
 
     def _send(self, packet_id: int, payload: bytes | None, *, dup: bool = False) -> None:
         if payload is None:
@@ -99,19 +101,23 @@ STEPS = ["publish", "publish", "turn", "take", "listen", "sync", "sync some", "c
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(st.sampled_from(STEPS), max_size=80), st.integers(0, 3))
-@example(["publish", "turn", "sync", "crash"], 0)
-@example(["publish", "turn", "sync", "listen", "turn", "crash"], 0)
-@example(["publish", "turn", "sync", "turn", "listen", "turn", "listen", "turn", "crash"], 0)
-@example(["publish", "turn", "sync", "take", "turn", "take", "publish", "turn", "crash"], 0)
-@example(["publish", "turn", "sync", "take", "turn", "sync", "take", "snapshot", "turn", "sync", "crash"], 0)
+@given(st.lists(st.sampled_from(STEPS), max_size=80), st.integers(0, 3), st.booleans())
+@example(["publish", "turn", "sync", "crash"], 0, False)
+@example(["publish", "turn", "sync", "crash"], 0, True)
+@example(["publish", "turn", "sync", "listen", "turn", "crash"], 0, False)
+@example(["publish", "turn", "sync", "turn", "listen", "turn", "listen", "turn", "crash"], 0, False)
+@example(["publish", "turn", "sync", "take", "turn", "take", "publish", "turn", "crash"], 0, False)
+@example(
+    ["publish", "turn", "sync", "take", "turn", "sync", "take", "snapshot", "turn", "sync", "crash"], 0, False
+)
+@example(["publish", "turn", "sync", "snapshot", "turn", "sync", "crash", "crash"], 0, True)
 def test_a_durable_message_comes_once_whenever_all_is_lost_that_was_not_synced(
-    steps: list[str], behind: int
+    steps: list[str], behind: int, forgetful: bool
 ) -> None:
     """From publisher to subscriber, both of QoS 2: as if the machine lost its power at any moment."""
     notebook = Notebook()
     kept = bench(notebook, growth=2000)
-    publisher, subscriber = Publisher(), Subscriber("s", 2)
+    publisher, subscriber = Publisher(forgetful=forgetful), Subscriber("s", 2)
     for each in (publisher, subscriber):
         each.come(kept)
     subscriber.subscribe("kept/1")

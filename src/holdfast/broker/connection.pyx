@@ -163,7 +163,7 @@ cdef class Connection(Intake):
             return 0
         if draft.qos:
             if draft.qos == 2 and self.session.received is not None and packet_id in self.session.received:
-                if not first & 8 and is_new(self.session, packet_id):
+                if not first & 8 and self.session.recalled is not None and self._is_new(topic, &draft):
                     self.core.over(self.session, packet_id)
                 elif topic == NULL:
                     self._answer(0x50, packet_id, 0)
@@ -199,6 +199,13 @@ cdef class Connection(Intake):
             if ack >= 0 and not self._not_journaled(topic, reason, <uint32_t>ack):
                 self.settle(<uint32_t>ack, reason)
         return self.fault is None and not self.blocked
+
+    cdef bint _is_new(self, Topic* topic, Draft* draft):
+        """Whether a message of QoS 2 is another than the one that the journal knows under its identifier."""
+        if topic == NULL or topic == DENIED:
+            return 1
+        return is_new(self.session, draft.packet_id, PyBytes_FromStringAndSize(<char*>topic.text, topic.size),
+                      PyBytes_FromStringAndSize(<char*>draft.payload, draft.payload_size))
 
     cdef bint _not_journaled(self, Topic* topic, uint8_t reason, uint32_t ack) except -1:
         """Refuses a durable message that cannot be kept now; says whether it was one."""

@@ -11,7 +11,7 @@ from holdfast.broker.message cimport Message
 from holdfast.broker.session cimport Session
 
 cdef bint receive(Session session, uint16_t packet_id, bint kept) except 0
-cdef bint is_new(Session session, uint16_t packet_id)
+cdef bint is_new(Session session, uint16_t packet_id, bytes topic, bytes payload)
 cdef void give_back(Session session, uint16_t packet_id)
 cdef void skip_identifiers(Session session, uint16_t beyond) noexcept
 cdef bint restore(Session session, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept

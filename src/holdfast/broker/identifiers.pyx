@@ -21,16 +21,17 @@ cdef bint receive(Session session, uint16_t packet_id, bint kept) except 0:
     return 1
 
 
-cdef bint is_new(Session session, uint16_t packet_id):
-    """Whether a QoS 2 message that is not said to be a repetition is none, though its identifier is in use. Of a
-    message that was refused because the disk failed, the journal may not know that it was."""
-    return session.recalled is not None and packet_id in session.recalled
+cdef bint is_new(Session session, uint16_t packet_id, bytes topic, bytes payload):
+    """Whether a QoS 2 message that is not said to be a repetition is none, though its identifier is in use: after a
+    restart, if it is not what the journal has under it. Of a message that was refused because the disk failed, the
+    journal may not know that it was; and a client may forget to say that it sends one again."""
+    return packet_id in session.recalled and session.recalled[packet_id] != hash((topic, payload))
 
 
 cdef void give_back(Session session, uint16_t packet_id):
     session.received.discard(packet_id)
     if session.recalled is not None:
-        session.recalled.discard(packet_id)
+        session.recalled.pop(packet_id, None)
         session.recalled = session.recalled or None
 
 

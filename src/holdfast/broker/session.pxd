@@ -87,7 +87,7 @@ cdef class Session(Holding):
     cdef public set recovered   # numbers of messages whose QoS 2 delivery went on here from another broker
     cdef public set received    # QoS 2 identifiers between PUBLISH and PUBREL
     cdef public set kept        # those of them that the journal knows
-    cdef public set recalled    # those of them that only the journal knew, after a restart
+    cdef public dict recalled   # those of them that only the journal knew, after a restart -> a hash of what came
     cdef uint64_t released_turn # of the journal, when one of them was given back last
     # Kept here for the plain Python side, which alone uses them.
     cdef public bint over       # it ended; its subscriptions may still be there for a while

@@ -22,7 +22,7 @@ class Session:
     missed: bool
     received: set[int] | None
     kept: set[int] | None
-    recalled: set[int] | None
+    recalled: dict[int, int] | None
     recovered: set[int] | None
     reading: Reading | None
     over: bool

@@ -26,6 +26,7 @@ cdef class BackupBuffer:
     cdef readonly dict flights  # session serial -> {packet identifier: [number, taken]}
     cdef readonly dict received # session serial -> QoS 2 identifiers between PUBLISH and PUBREL
     cdef readonly dict kept     # session serial -> those of them that the journal knows
+    cdef dict contents          # session serial -> identifier -> a hash of what the journal recalled under it
     cdef readonly dict given    # session serial -> from and up to which QoS 2 identifier deliveries may be under way
     cdef bint recalled          # all this comes from the journal: it may know less than there was
     cdef bint asked             # somebody waits to hear that it is here

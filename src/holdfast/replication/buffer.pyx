@@ -76,6 +76,7 @@ cdef class BackupBuffer:
         self.flights = {}
         self.received = {}
         self.kept = {}
+        self.contents = {}
         self.given = {}
         self.recalled = False
         self.unjournaled = {}
@@ -129,10 +130,12 @@ cdef class BackupBuffer:
         """The journal knows a QoS 2 delivery that was under way; those of a session come in their order."""
         self.flights.setdefault(serial, {})[packet_id] = [number, taken]
 
-    def restore_exchanges(self, uint64_t serial, set received not None, tuple given) -> None:
-        """The journal knows which messages of a session are not released, and which identifiers its own deliveries
-        may have."""
+    def restore_exchanges(self, uint64_t serial, set received not None, dict contents not None, tuple given) -> None:
+        """The journal knows which messages of a session are not released, what some of them are, and which
+        identifiers its own deliveries may have."""
         self.recalled = True
+        if contents:
+            self.contents[serial] = contents
         if received:
             self.received[serial] = set(received)
             self.kept[serial] = set(received)
@@ -419,7 +422,7 @@ cdef class BackupBuffer:
         first, last = self.given.get(session.serial, (0, 0))
         session.received = self.received.get(session.serial)
         session.kept = self.kept.get(session.serial)
-        session.recalled = set(session.received) if self.recalled and session.received else None
+        session.recalled = self.contents.get(session.serial)
         session.recovered = set()
         guessed = identifiers(first, last) if self.recalled and last else []
         for packet_id in [each for each in flights if each not in set(guessed)] + guessed:

@@ -186,6 +186,7 @@ class Marks:
             int, tuple[int, int]
         ] = {}  # serial -> from and up to which identifier there may be more
         self.received: dict[int, set[int]] = {}  # serial -> identifiers that its client has not released
+        self.contents: dict[int, dict[int, int]] = {}  # of those, what a journal recalled under them, as a hash
 
     def add_had(self, triples: Sequence[int]) -> None:
         for number, key, bits in threes(triples):
@@ -224,6 +225,7 @@ class Marks:
 
     def _end(self, serial: int) -> bool:
         """All exchanges of a session are over."""
+        self.contents.pop(serial, None)
         known = [each.pop(serial, None) for each in (self.flights, self.given, self.received)]
         return any(each is not None for each in known)
 
@@ -234,6 +236,7 @@ class Marks:
                 self.received.setdefault(serial, set()).add(packet_id ^ OPEN)
             elif serial in self.received:
                 self.received[serial].discard(packet_id)
+                self.contents.get(serial, {}).pop(packet_id, None)
                 if not self.received[serial]:
                     del self.received[serial]
 
@@ -243,6 +246,14 @@ class Marks:
             return message
         self.received.setdefault(message.origin, set()).add(message.packet_id)
         return msgspec.structs.replace(message, packet_id=0)
+
+    def recall_message(self, message: Message) -> Message:
+        """It may have been refused when it was written, so what its publisher sends under the same identifier
+        may be another."""
+        if message.packet_id:
+            contents = self.contents.setdefault(message.origin, {})
+            contents[message.packet_id] = hash((message.topic, message.payload))
+        return self.take_message(message)
 
     def forget_all(self, numbers: Iterable[int]) -> None:
         if self.had:
@@ -302,7 +313,9 @@ class Marks:
                 taken = number not in undone or self.has(number, serial)
                 buffer.restore_flight(number, serial, packet_id, taken)
         for serial in self.serials:
-            buffer.restore_exchanges(serial, self.received.get(serial, set()), self.given.get(serial))
+            received, contents = self.received.get(serial, set()), self.contents.get(serial, {})
+            buffer.restore_exchanges(serial, received, contents, self.given.get(serial))
+        self.contents = {}
 
 
 def threes(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -365,7 +378,7 @@ class Recollection:
             case Kind.JUMPED:
                 self._lost = True
             case Kind.MESSAGE:
-                message = self.marks.take_message(_message.decode(body))
+                message = self.marks.recall_message(_message.decode(body))
                 self.undone[message.number] = message
                 self._heard(0, message.number)
             case Kind.DONE:
