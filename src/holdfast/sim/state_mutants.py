@@ -102,7 +102,7 @@ def _subscribes_late(ask: Any) -> object:
     def later(self: Broker, connection: Connection) -> None:
         def begin(now_ns: int) -> None:
             if not connection.closing:
-                self._begin(connection)
+                ask(self, connection)
 
         self.timers.at(self.core.board.now_ns, begin)
 
