@@ -253,6 +253,16 @@ def test_who_serves_next_has_what_was_granted(granted_ns: int, by: str, broken: 
     assert judged(ledger) == ({"State"} if broken else set())
 
 
+@pytest.mark.parametrize(("view", "broken"), [(3, False), (4, True), (5, True)])
+def test_who_began_to_serve_beside_a_higher_view_need_not_have_what_was_granted_in_that(
+    view: int, broken: bool
+) -> None:
+    ledger = Run().ledger()
+    ledger.granted[WANTED] = Grant(CRASH_NS - MS, "m0")
+    ledger.promotions = [Promotion(START_NS, "m0", state(), 4), Promotion(CRASH_NS, "m1", state(), view)]
+    assert judged(ledger) == ({"State"} if broken else set())
+
+
 def test_nothing_is_kept_through_a_blackout() -> None:
     ledger = Run(fault="blackout", hit="members m0").ledger()
     ledger.granted[WANTED] = Grant(CRASH_NS - MS, "m0")
@@ -395,3 +405,22 @@ def test_what_comes_again_does_not_count_for_the_order() -> None:
     taken = ledger.taken[0]
     ledger.taken[0] = [(START_NS, taken[number][1]) for number in (0, 1, 2, 1, 2, 3)]
     assert judge(plain(1), ledger) == []
+
+
+@pytest.mark.parametrize(
+    ("qos", "sent_with", "known_ns", "laws"),
+    [(0, 1, 0, set()), (0, 1, -1, {"Order"}), (0, 0, 0, {"Order"}), (1, 1, 0, {"Order"})],
+)
+def test_what_its_publisher_sends_again_may_come_to_a_subscriber_of_qos_0_that_was_away(
+    qos: int, sent_with: int, known_ns: int, laws: set[str]
+) -> None:
+    """But not what its publisher knows to be safe, which it does not send again."""
+    drawn = plain(sent_with)
+    drawn = structs.replace(drawn, subscribers=(structs.replace(drawn.subscribers[0], qos=qos),))
+    ledger = Run(qos=sent_with).ledger()
+    ledger.acknowledged = {Identity(0, 0, 1): START_NS + known_ns}
+    taken = ledger.taken[0]
+    ledger.taken[0] = [(START_NS, taken[number][1]) for number in (0, 2, 1, 2, 3)]
+    assert {violation.law for violation in judge(drawn, ledger)} == laws
+    ledger.taken[0] = [(START_NS, taken[number][1]) for number in (0, 2, 1, 3)]
+    assert {violation.law for violation in judge(drawn, ledger)} == {"Order"}

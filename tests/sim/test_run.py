@@ -38,6 +38,8 @@ SEEDS_OF_NOTE = (
     910072875,  # clients stay with a primary that stands still, and its heir falls
     1500000146,  # two publishers of a topic with QoS 2 have rings, and the primary is isolated
     1500011220,  # a client leaves while a message is on its way to it
+    2100005418,  # what was sent again comes to a subscriber that was away
+    2100005510,  # two members begin to serve within a millisecond, and one gives way
     1600001324,  # a member greets before it serves, over a connection that replaces another
     1600001953,  # a publisher writes ahead at a standby, and alone keeps more than its bound
 )

@@ -73,7 +73,7 @@ class MemberProcess(Process):
         elif event == "serving":
             self._dials = True
             self.ledger.promotions.append(
-                Promotion(self.world.now_ns, self.name, state_of(self.member.broker))
+                Promotion(self.world.now_ns, self.name, state_of(self.member.broker), self.member.view.number)
             )
         self.events.append(event)
         self.world.tell(self.name, event, details)

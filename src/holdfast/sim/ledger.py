@@ -50,11 +50,12 @@ class State(NamedTuple):
 
 
 class Promotion(NamedTuple):
-    """A member serves from now on, with this state."""
+    """A member serves from now on, with this state, in this view."""
 
     at_ns: int
     who: str
     state: State
+    view: int = 0
 
 
 class Grant(NamedTuple):

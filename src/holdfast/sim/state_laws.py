@@ -51,9 +51,13 @@ def _lost_sessions(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _promoted(evidence: Evidence) -> Iterator[Violation]:
-    """Whoever serves next has every subscription that was granted before."""
-    for promotion in evidence.ledger.promotions[1:]:
-        for (client, wanted), grant in evidence.ledger.granted.items():
+    """Whoever serves next, in a higher view, has every subscription that was granted before."""
+    served: dict[str, int] = {}
+    for place, promotion in enumerate(evidence.ledger.promotions):
+        served[promotion.who] = max(served.get(promotion.who, 0), promotion.view)
+        for (client, wanted), grant in evidence.ledger.granted.items() if place else ():
+            if promotion.view < served.get(grant.member, 0):
+                continue  # of two that began to serve together this one gives way
             way_ns = evidence.told_ns() if grant.member and grant.member != promotion.who else 0
             known = (client, wanted) in promotion.state.subscriptions
             if grant.at_ns < promotion.at_ns + way_ns and not known:
@@ -168,8 +172,9 @@ def order(evidence: Evidence) -> Iterator[Violation]:
                 continue  # its library sends again what it keeps
             known: set[int] = set()
             last = -1
-            for number, _ in given:
-                if number < last and number not in known:
+            for place, (number, _) in enumerate(given):
+                early = number < last and number not in known
+                if early and not _sent_again(evidence, subscriber, stream, last, place):
                     yield Violation(
                         "Order",
                         f"subscriber {subscriber} was given number {number} of publisher {stream[0]}, "
@@ -179,6 +184,18 @@ def order(evidence: Evidence) -> Iterator[Violation]:
                     )
                 known.add(number)
                 last = max(last, number)
+
+
+def _sent_again(evidence: Evidence, subscriber: int, stream: tuple[int, int], last: int, place: int) -> bool:
+    """Whether a publisher sends again what was not acknowledged, in order, up to the last given: with QoS 0 a
+    subscriber may have had no connection when some of it came before."""
+    given = evidence.given[subscriber][stream]
+    number, at_ns = given[place]
+    acknowledged_ns = evidence.ledger.acknowledged.get(Identity(*stream, number), at_ns)
+    if evidence.options.subscribers[subscriber].qos or acknowledged_ns < at_ns:
+        return False
+    comes_again = any(later == last for later, _ in given[place + 1 :])
+    return comes_again and evidence.options.topics[stream[1]].qos > 0
 
 
 def _again(evidence: Evidence) -> Iterator[tuple[int, tuple[int, int], int]]:
