@@ -186,7 +186,9 @@ class Marks:
             int, tuple[int, int]
         ] = {}  # serial -> from and up to which identifier there may be more
         self.received: dict[int, set[int]] = {}  # serial -> identifiers that its client has not released
-        self.contents: dict[int, dict[int, int]] = {}  # of those, what a journal recalled under them, as a hash
+        self.contents: dict[
+            int, dict[int, int]
+        ] = {}  # of those, what a journal recalled under them, as a hash
 
     def add_had(self, triples: Sequence[int]) -> None:
         for number, key, bits in threes(triples):
