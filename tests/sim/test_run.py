@@ -28,6 +28,7 @@ def digest(seed: int) -> int:
 
 SEEDS_OF_NOTE = (
     6557,  # two failures with nothing delivered between them
+    5606,  # the same, and a subscriber that comes and goes
     910004572,  # a member that starts when everything is over
     910009730,  # a primary that was secluded vouches for members whose words were held up
     910010716,  # the same, at its second claim
@@ -73,6 +74,18 @@ def test_options_are_a_function_of_the_seed_and_cover_every_fault() -> None:
     drawn = {(fault.kind, fault.where) for seed in range(600) for fault in draw(seed).faults}
     assert {(kind, where) for kind, where, _ in KINDS} <= drawn
     assert {draw(seed).members for seed in range(40)} == {2, 3, 4}
+
+
+def test_some_members_are_far_from_each_other_and_their_link_flaps() -> None:
+    drawn = [options for options in map(draw, range(1_200)) if options.far]
+    assert 1_200 // 120 < len(drawn) < 1_200 // 30
+    assert sum(options.answer_ns_max > 0 for options in drawn) > len(drawn) // 2
+    for options in drawn:
+        assert options.faults[0].kind == "flap"
+        assert options.silence_ns > 3 * options.ways["peer"].longest_ns
+    outcome, ledger = simulate(draw(1789))
+    assert [kind for _, kind, _ in ledger.faults] == ["flap"]
+    assert outcome.violations == []
 
 
 def test_every_bound_that_may_be_smaller_is_there_and_comes_back() -> None:

@@ -18,9 +18,18 @@ from holdfast.contract.admission import admit
 from holdfast.contract.model import Contract, Deployment
 from holdfast.sim.attacks import ATTACKS
 from holdfast.sim.bounds import draw_bounds, draw_limits
-from holdfast.sim.fault_plans import SETTLE_NS, aim_at_grants, draw_faults
+from holdfast.sim.fault_plans import SETTLE_NS, aim_at_grants, draw_faults, draw_flaps
 from holdfast.sim.meter import turn_units_max
-from holdfast.sim.options import CrowdPlan, Fault, HostilePlan, Options, SubscriberPlan, TopicPlan, Way
+from holdfast.sim.options import (
+    FAR_NS,
+    CrowdPlan,
+    Fault,
+    HostilePlan,
+    Options,
+    SubscriberPlan,
+    TopicPlan,
+    Way,
+)
 from holdfast.units import MS, US, S
 
 MESSAGES_MIN = 2_000
@@ -61,6 +70,8 @@ HOSTILE_BOUNDS = (
     "buffer_bytes_max",
     "backup_bytes_max",
 )
+FAR_SHARE = 0.03  # of the seeds have members that are far from each other, and a link between them that flaps
+FAR_ARBITER = 0.8  # of these have an arbiter
 PIECE = 200  # increments of one piece of a snapshot, unless the bounds say otherwise
 
 
@@ -72,16 +83,25 @@ def draw(seed: int) -> Options:
     job_ns = rng.choice((0, 0, 0, rng.randrange(40, 120) * US))
     ways = _draw_ways(rng, steady=job_ns > 0)
     hostile = None if job_ns else _draw_hostile(Random(f"{seed} hostile foes"))
+    distance = Random(f"{seed} distance")
+    far = not job_ns and hostile is None and distance.random() < FAR_SHARE
+    if far:
+        ways["peer"] = Way(
+            delay_ns=distance.randrange(FAR_NS, 120 * MS), jitter_ns=distance.randrange(1, 5_000) * US
+        )
     calm = job_ns > 0 or more.random() < (
         0.2 if hostile is None else CALM_HOSTILE
     )  # messages and faults alone
-    slows_ns = 0 if calm else _draw_slow_heir(more, ways)
-    arbiter = not calm and more.random() < 0.35
+    calm &= not far
+    slows_ns = 0 if calm or far else _draw_slow_heir(more, ways)
+    arbiter = distance.random() < FAR_ARBITER if far else not calm and more.random() < 0.35
     if arbiter:
         ways["arbiter"] = Way(
             delay_ns=more.randrange(1, 20) * 100 * US, jitter_ns=more.randrange(1, 20) * 100 * US
         )
     heartbeat_ns, silence_ns = _draw_beats(rng, more, max(ways["peer"].longest_ns, ways["slow"].longest_ns))
+    if far:
+        silence_ns += 2 * ways["peer"].longest_ns  # a greeting goes there and back before the first beat
     deployment = _draw_deployment(rng, ways, heartbeat_ns, silence_ns)
     tick_ns = rng.choice((70, 80, 90) if job_ns else (20, 25, 30)) * MS
     publishers = 1 if job_ns else rng.randint(1, 3)
@@ -108,6 +128,8 @@ def draw(seed: int) -> Options:
     faults = draw_faults(
         rng, more, members, publish_ns, silence_ns, deployment.failover_ns, reliable, arbiter
     )
+    if far:
+        faults = draw_flaps(distance, publish_ns, silence_ns, deployment.failover_ns)
     secret = rng.random() < 0.5
     if slows_ns and more.random() < 0.6:
         faults = aim_at_grants(more, faults)
@@ -124,8 +146,10 @@ def draw(seed: int) -> Options:
     limits = Limits(slice_jobs_max=slice_jobs) if calm else draw_limits(more, slice_jobs)
     if hostile is not None:
         limits = _beside_hostile(limits)
-    join_wait_ns = more.choice((300, 500)) * MS
-    starts_ns = (0,) * members if calm else _draw_starts(more, members, join_wait_ns)
+    join_wait_ns = more.choice((300, 500)) * MS + (8 * ways["peer"].longest_ns if far else 0)
+    if far:  # a window that answers over two long ways keep open
+        limits = structs.replace(limits, receive_max=Limits().receive_max)
+    starts_ns = (0,) * members if calm or far else _draw_starts(more, members, join_wait_ns)
     return Options(
         seed=seed,
         members=members,
@@ -147,7 +171,7 @@ def draw(seed: int) -> Options:
         system_topics=more.random() < 0.1,
         join_wait_ns=join_wait_ns,
         starts_ns=starts_ns,
-        opens_ns=min(max(starts_ns), join_wait_ns),
+        opens_ns=join_wait_ns if far else min(max(starts_ns), join_wait_ns),
         answer_ns_max=more.choice((50, 200)) * MS if arbiter else 0,
         slows_ns=slows_ns,
         crowd=None if calm else _draw_crowd(more, members, limits, often=slows_ns > 0),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.sim.ledger import PAYLOAD, Identity, Ledger, Stream
 from holdfast.sim.options import Options
 
-BETWEEN_BROKERS = {"cut pair", "cut one way pair", "seclude primary", "split primary"}
+BETWEEN_BROKERS = {"cut pair", "cut one way pair", "flap pair", "seclude primary", "split primary"}
 CRASHES = ("kill primary", "crash primary")
 OF_CLIENTS = {"reset subscriber", "reset publisher", "cut subscriber", "split primary"}
 
@@ -56,6 +56,10 @@ class Evidence:
     def told_ns(self) -> int:
         """How long a word may be on its way."""
         return sum(way.longest_ns for way in self.options.ways.values())
+
+    def way_ns(self) -> int:
+        """How long a message may be on its way to a subscriber."""
+        return max(self.options.ways[name].longest_ns for name in ("edge", "cloud"))
 
     def streams(self, plain: bool = False) -> Iterator[tuple[int, Stream, int]]:
         """Every subscriber with every stream that it subscribed to, and the first number that counts.

@@ -38,6 +38,7 @@ APART = (
     *(("seclude", "primary"), ("split", "primary")) * 2,
 )
 NEEDS_RESTART = {"kill", "crash"}
+FLAPS = 5  # cuts of a link that flaps
 
 
 def draw_faults(
@@ -72,6 +73,21 @@ def draw_faults(
         for fault in faults
         if arbiter or fault.where != "arbiter"
     )
+
+
+def draw_flaps(rng: Random, publish_ns: int, silence_ns: int, x_ns: int) -> tuple[Fault, ...]:
+    """Two members lose and find each other again and again; some time later the primary may die."""
+    at_ns = SETTLE_NS + int((publish_ns - SETTLE_NS) * rng.uniform(0.05, 0.2))
+    flap = Fault(
+        kind="flap",
+        where="pair",
+        at_ns=at_ns,
+        for_ns=rng.choice((rng.randrange(MS, silence_ns), rng.randrange(silence_ns, 2 * silence_ns))),
+        share=rng.random(),
+    )
+    later_ns = at_ns + FLAPS * 2 * flap.for_ns + x_ns
+    kill = _draw_fault(rng, "kill", "primary", later_ns, silence_ns, x_ns)
+    return (flap, kill) if rng.random() < 0.4 else (flap,)
 
 
 def aim_at_grants(more: Random, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:

@@ -4,6 +4,7 @@ kill, crash      a process by SIGKILL, a whole host; inside a step, after some o
 restart          what is dead comes back, knowing nothing
 pause            a process stands still, as under SIGSTOP
 cut, cut one way the link between the primary and one backup, or a subscriber
+flap             the link between the primary and one backup is cut and healed, again and again
 isolate          the primary hears nobody and nobody hears it
 seclude          the primary hears its clients, but no other member, and no arbiter
 split            the primary and some clients on one side, everybody else on the other
@@ -28,6 +29,7 @@ from msgspec import structs
 
 from holdfast.sim.arbiter import NAME as ARBITER
 from holdfast.sim.brokers import MemberProcess
+from holdfast.sim.fault_plans import FLAPS
 from holdfast.sim.moments import describe, moments_of
 from holdfast.sim.network import End
 from holdfast.sim.options import PEER_PORT, Fault
@@ -48,6 +50,7 @@ PROTECTS = {
     "pause",
     "cut",
     "cut one way",
+    "flap",
     "isolate",
     "seclude",
     "split",
@@ -68,6 +71,7 @@ class Faults:
             "pause": self._pause,
             "cut": self._cut,
             "cut one way": self._cut,
+            "flap": self._flap,
             "isolate": self._isolate,
             "seclude": self._isolate,
             "split": self._split,
@@ -232,6 +236,26 @@ class Faults:
             network.cut(pair[1], pair[0])
         self.stage.world.at(self.stage.world.now_ns + fault.for_ns, network.heal)
         return True
+
+    def _flap(self, fault: Fault) -> bool:
+        """The same two, whatever they are by then, with up to twice as long between two cuts."""
+        primary = self.stage.primary()
+        others = [each for each in self.stage.living() if each is not primary]
+        if primary is None or not others:
+            return False
+        pair = primary.host.name, _pick(others, fault.share).host.name
+        self._note(fault, " and ".join(pair))
+        gap_ns = fault.for_ns + int(fault.share * 2 * fault.for_ns)
+        for time in range(FLAPS):
+            self.stage.world.at(self.stage.world.now_ns + time * gap_ns, self._cut_for, *pair, fault.for_ns)
+        return True
+
+    def _cut_for(self, one: str, other: str, for_ns: int) -> None:
+        world, network = self.stage.world, self.stage.network
+        if world.now_ns < self.stage.stop_ns:
+            network.cut(one, other)
+            network.cut(other, one)
+            world.at(world.now_ns + for_ns, network.heal)
 
     def _isolate(self, fault: Fault) -> bool:
         primary = self.stage.primary()

@@ -12,6 +12,7 @@ from holdfast.units import MS, format_duration
 
 MQTT_PORT = 1883
 PEER_PORT = 7883
+FAR_NS = 20 * MS
 HOSTILE = "hostile"  # the host of hostile clients
 
 
@@ -121,6 +122,11 @@ class Options(Struct, frozen=True):
             contracts=tuple(topic.contract for topic in self.topics),
             limits=self.limits,
         )
+
+    @property
+    def far(self) -> bool:
+        """The members are far from each other."""
+        return self.ways["peer"].delay_ns >= FAR_NS
 
     @property
     def calm(self) -> bool:

@@ -51,7 +51,14 @@ REFUSED = 0x80
 
 class PlainClient:
     def __init__(
-        self, client_id: str, addresses: list[Address], rng: Random, now_ns: int, *, met: bool = False
+        self,
+        client_id: str,
+        addresses: list[Address],
+        rng: Random,
+        now_ns: int,
+        *,
+        met: bool = False,
+        in_flight_max: int = IN_FLIGHT_MAX,
     ) -> None:
         """One that has `met` the brokers comes back to its session."""
         self.client_id = client_id
@@ -75,7 +82,7 @@ class PlainClient:
         # What waits for its last answer, by identifier: the packet to send, and whose it is.
         self._pending: dict[int, tuple[Packet, Ticket]] = {}
         self._waiting: list[tuple[Publish | Subscribe, Ticket]] = []
-        self._in_flight_max = IN_FLIGHT_MAX
+        self._window = self._in_flight_max = in_flight_max
         self._away = False
         self.admitted = 0  # times that it was let in
         self.forgotten = 0  # times that it was let in and its session was not there any more
@@ -247,7 +254,7 @@ class PlainClient:
                 self._hangups.append(self._address)
                 self._again(now_ns, packet.properties.server_reference)
             case Connack():
-                self._in_flight_max = min(IN_FLIGHT_MAX, packet.properties.receive_max or IN_FLIGHT_MAX)
+                self._in_flight_max = min(self._window, packet.properties.receive_max or self._window)
                 self._admitted(packet.session_present)
             case Pingresp():
                 self._answered = True

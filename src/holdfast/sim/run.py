@@ -28,7 +28,7 @@ from holdfast.sim.meter import Meter, metered
 from holdfast.sim.network import Address, End, Network, Path
 from holdfast.sim.options import HOSTILE, MQTT_PORT, PEER_PORT, Options
 from holdfast.sim.parts import make_endpoint, make_member
-from holdfast.sim.plain import PlainClient
+from holdfast.sim.plain import IN_FLIGHT_MAX, PlainClient
 from holdfast.sim.service import ServiceWatch
 from holdfast.sim.setting import Setting
 from holdfast.sim.state import state_of
@@ -45,6 +45,7 @@ DRAIN_NS = 1 * S
 DRAIN_NS_MAX = 6 * S  # as long as somebody waits for what it was promised
 DRAIN_STEP_NS = 200 * MS
 SLOW_AGAIN_NS = 20 * MS
+FAR_IN_FLIGHT_MAX = 1_000  # of an ordinary client whose answers take long
 OTHERS = ("crowd", "visitors", "instant-a", "instant-b", HOSTILE, ARBITER)
 
 
@@ -167,8 +168,11 @@ class Stage:
 
     def _endpoint(self, name: str, plain: bool) -> AnyEndpoint:
         mqtt = [self.addresses[member][0] for member in self.names]
-        make = PlainClient if plain else make_endpoint
-        return make(name, mqtt, Random(self._rng.randrange(1 << 60)), self.world.now_ns)
+        rng = Random(self._rng.randrange(1 << 60))
+        if not plain:
+            return make_endpoint(name, mqtt, rng, self.world.now_ns)
+        window = FAR_IN_FLIGHT_MAX if self.options.far else IN_FLIGHT_MAX
+        return PlainClient(name, mqtt, rng, self.world.now_ns, in_flight_max=window)
 
     def _path(self, source: str, target: str) -> Path:
         client = next((name for name in (source, target) if name not in self.addresses), None)

@@ -192,7 +192,7 @@ def _sent_again(evidence: Evidence, subscriber: int, stream: tuple[int, int], la
     given = evidence.given[subscriber][stream]
     number, at_ns = given[place]
     acknowledged_ns = evidence.ledger.acknowledged.get(Identity(*stream, number), at_ns)
-    if evidence.options.subscribers[subscriber].qos or acknowledged_ns < at_ns:
+    if evidence.options.subscribers[subscriber].qos or acknowledged_ns + evidence.way_ns() < at_ns:
         return False
     comes_again = any(later == last for later, _ in given[place + 1 :])
     return comes_again and evidence.options.topics[stream[1]].qos > 0
