@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.replication.pair import MS, Group
 
 from holdfast.replication.measures import SAMPLES, WayMeter, group_figures
+from holdfast.replication.messages import Beat, Worth
+from holdfast.replication.roles import Role
 
 US = 1000
 
@@ -68,6 +71,21 @@ def test_proposition_1_is_decided_again_when_the_way_is_longer() -> None:
     group.run()
     assert group.primary.core.copies == before + 1
     assert ("a", "way to backup") in [(name, event) for name, event, _ in group.events]
+
+
+@pytest.mark.parametrize(("trip_ns", "told"), [(29 * MS, False), (30 * MS, False), (32 * MS, True)])
+def test_a_way_that_is_longer_than_silence_is_told_of_once(trip_ns: int, told: bool) -> None:
+    group = Group()
+    backup = group.primary.peers.link_to("b")
+    assert backup is not None
+    beat = Beat(Role.BACKUP, 8, Worth(), 0, sent_ns=1, echo_ns=group.now_ns, held_ns=0)
+    now_ns = group.now_ns + trip_ns
+    for _ in range(3):
+        group.primary.peers._measure(backup.state, beat, now_ns)
+    found = [details for name, event, details in group.events if event == "link too slow"]
+    assert len(found) == told
+    if told:
+        assert "32 ms, and 30 ms count as silence" in found[0]["why"]
 
 
 def test_a_failover_is_measured_and_the_longest_is_kept() -> None:

@@ -46,6 +46,7 @@ GREETING_NS_MAX = 5 * S
 MUTE_NS_MAX = 5 * S  # that a connection stays open, and nothing comes over it
 BEAT_NS_MAX = 100 * MS  # however much else is written
 STRANGERS_FRAME_BYTES_MAX = 4096
+FAR = "it cannot protect this one; raise silence in the group file above that, or choose a nearer member"
 DIFFERENT = "the contract files differ: give every member the same"
 
 
@@ -72,6 +73,7 @@ class PeerState(Struct):
     handshake: Handshake | None = None  # in a group with a secret
     address: str = ""  # where it comes from, once that was asked
     before: PeerState | None = None  # of the connection that this one replaces
+    far: bool = False  # it was said that the way to it is too long
 
     @property
     def greeted(self) -> bool:
@@ -290,6 +292,11 @@ class Peers:
         state.echo_ns, state.echo_heard_ns = beat.sent_ns, now_ns
         if beat.echo_ns:
             state.way_ns = max(0, now_ns - beat.echo_ns - beat.held_ns) // 2
+            if not state.far and 2 * state.way_ns > self.group.silence_ns:
+                state.far = True
+                trip_ms, silence_ms = 2 * state.way_ns // MS, self.group.silence_ns // MS
+                why = f"to {state.name} and back takes {trip_ms} ms, and {silence_ms} ms count as silence: {FAR}"
+                self._event("link too slow", {"peer": state.name, "why": why})
 
     def greet(self, peer: Peer, hello: Hello, contracts: str) -> bool:
         """Whether the two can be of one group; if not, the other side is told why."""
