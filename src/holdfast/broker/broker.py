@@ -62,6 +62,7 @@ TOPICS_IDLE_NS = 30 * S
 TOPICS_SWEEP_NS = S // 2
 TOPICS_SWEPT_AT_ONCE = 4096
 REFUSED_IN_WORDS_MAX = 64
+SAID_CHARS_MAX = 200  # of a topic in a line of the log
 SENT_AWAY = (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED)
 CONNECT_PACKET = 1
 SUBSCRIBE_PACKET = 8
@@ -92,6 +93,7 @@ class Broker:
         self.retained_names = RetainedNames()
         self.core.retained_names = self.retained_names
         self.core.ask = self.ask
+        self.core.refused = self.refuse_message
         self.core.work_left = READ_PER_TURN
         self.core.share_max = READ_AT_ONCE
         self.works = Works(self._stopped_by)
@@ -290,7 +292,7 @@ class Broker:
         return (PACKET if known else CONNECT) + len(connection.control[1]) // BYTES
 
     def publish(self, packet: Publish, whose: Session | None = None) -> int:
-        """Publishes on behalf of the broker itself, or the will of a session."""
+        """Publishes for the broker itself, or the will of a session. Returns why it is refused, or 0."""
         props = bytes(properties_of(packet))
         expiry = packet.properties.message_expiry
         return self.core.publish(
@@ -406,6 +408,11 @@ class Broker:
         """`whose` says who was refused, as far as that is known."""
         self.refusals[reason] += 1
         self.event("refused", {"reason": f"0x{reason:02X}", "why": text, **(whose or {})})
+
+    def refuse_message(self, connection: Connection, reason: int, text: str, topic: bytes) -> None:
+        """A PUBLISH was not taken, or only not retained."""
+        whose = {**self.access.known_of(connection, None), "topic": topic.decode()[:SAID_CHARS_MAX]}
+        self.count_refusal(reason, text, whose)
 
     # Time
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from holdfast.broker.connection import Connection
+from holdfast.broker.refusals import refusal_of
 from holdfast.broker.rules import Grant, Who, allows
 from holdfast.broker.session import Session
 from holdfast.errors import PeerError
@@ -455,11 +456,14 @@ class Clients:
         session.state.will = None
         rights = self.broker.access.publishing(who_of(session), will.topic.encode())
         if allows(rights, will.qos, will.retain):
-            self.broker.publish(will_as_publish(will), session)
+            why = self.broker.publish(will_as_publish(will), session)
+            if not why:
+                return
+            reason, text = refusal_of(why)
         else:
-            whose = {"user": session.state.user, "client": session.client_id}
-            text = "no rule lets its user publish a will any more"
-            self.broker.count_refusal(Reason.NOT_AUTHORIZED, text, whose)
+            reason, text = Reason.NOT_AUTHORIZED, "no rule lets its user publish a will any more"
+        self.broker.core.messages_refused += 1
+        self.broker.count_refusal(reason, text, {"user": session.state.user, "client": session.client_id})
 
 
 def serves_channels(packet: Connect) -> bool:

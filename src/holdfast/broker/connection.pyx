@@ -10,6 +10,9 @@ from holdfast.broker.identifiers cimport is_new, receive
 from holdfast.broker.intake cimport Intake
 from holdfast.broker.message cimport Topic, topic_unpin
 from holdfast.broker.publish cimport Stamp, read_publish_properties
+from holdfast.broker.refusals cimport (
+    BROKERS_OWN, NO_JOURNAL, NO_TOPIC, NOT_GIVEN, NOT_RETAINED, NOT_WITH_QOS, STILL_TAKEN, reason_of, text_of,
+)
 from holdfast.broker.session cimport Session
 from holdfast.broker.terms cimport Terms
 from holdfast.broker.topics cimport Ahead
@@ -32,6 +35,7 @@ cdef enum:
 
 cdef enum:
     PERMIT_UNITS = 12           # asking plain Python whether a client may publish to a topic
+    REFUSAL_UNITS = 24          # counting and telling that a message was refused
     ACKNOWLEDGEMENT_UNITS = 4   # one with a reason or properties
     BYTES_IN_UNIT = 8           # of small properties, each of which becomes an object
 
@@ -46,7 +50,6 @@ cdef enum:
 cdef enum:
     MALFORMED_PACKET = 0x81
     PROTOCOL_ERROR = 0x82
-    NOT_AUTHORIZED = 0x87
     TOPIC_NAME_INVALID = 0x90
     PACKET_ID_NOT_FOUND = 0x92
     RECEIVE_MAXIMUM_EXCEEDED = 0x93
@@ -118,7 +121,7 @@ cdef class Connection(Intake):
         cdef uint16_t packet_id = 0
         cdef uint16_t alias = 0
         cdef int64_t ack = -1
-        cdef uint8_t reason
+        cdef uint8_t why
         cdef Topic* topic
         cdef Draft draft
         draft.qos = (first >> 1) & 3
@@ -178,26 +181,27 @@ cdef class Connection(Intake):
             self.inbound += 1
             ack = self.owe(0x40 if draft.qos == 1 else 0x50, packet_id)
         if topic == NULL:
-            reason = QUOTA_EXCEEDED
+            why = NO_TOPIC
         elif topic != DENIED and topic.size and topic.text[0] == 0x24 and not self._may_publish(topic):
-            reason = NOT_AUTHORIZED
+            why = BROKERS_OWN
         elif topic == DENIED or self.permit is not None and not self._permitted(topic, &draft):
-            reason = NOT_AUTHORIZED
+            why = self._forbidden(topic, &draft)
         elif self.serves and self._hear(topic, &draft):
-            reason = 0
+            why = 0
             if draft.qos == 2:
                 receive(self.session, packet_id, False)
             if ack >= 0:
                 self.settle(<uint32_t>ack, 0)
         else:
-            reason = self.core.accept(topic, &draft, self, self.session.serial, ack)
+            why = self.core.accept(topic, &draft, self, self.session.serial, ack)
             self.number_published = self.core.number
-            if draft.qos == 2 and reason == 0:
+            if draft.qos == 2 and (why == 0 or why & STILL_TAKEN):
                 receive(self.session, packet_id, (<Terms>topic.terms).durable and self.core.durable_log is not None)
-        if reason:
-            self.core.messages_refused += 1
-            if ack >= 0 and not self._not_journaled(topic, reason, <uint32_t>ack):
-                self.settle(<uint32_t>ack, reason)
+        if why:
+            if topic != NULL and topic != DENIED:
+                self._refuse(why, topic.text, topic.size, ack)
+            else:
+                self._refuse(why, body + 2, topic_size, ack)
         return self.fault is None and not self.blocked
 
     cdef bint _is_new(self, Topic* topic, Draft* draft):
@@ -207,12 +211,20 @@ cdef class Connection(Intake):
         return is_new(self.session, draft.packet_id, PyBytes_FromStringAndSize(<char*>topic.text, topic.size),
                       PyBytes_FromStringAndSize(<char*>draft.payload, draft.payload_size))
 
-    cdef bint _not_journaled(self, Topic* topic, uint8_t reason, uint32_t ack) except -1:
-        """Refuses a durable message that cannot be kept now; says whether it was one."""
-        if (reason != QUOTA_EXCEEDED or not self.core.journal_refuses or topic == NULL
-                or not (<Terms>topic.terms).durable):
-            return 0
-        self.unjournaled(ack)
+    cdef bint _refuse(self, uint8_t why, const uint8_t* name, uint32_t size, int64_t ack) except -1:
+        """Counts a message that is not taken, or only not retained, and says why: to the log, and to its publisher
+        if that may be answered."""
+        if why == NO_JOURNAL:
+            self.unjournaled(<uint32_t>ack)
+            return 1
+        self.core.work_left -= REFUSAL_UNITS
+        self._pay(self.core.work_left + REFUSAL_UNITS)
+        self.core.messages_refused += 1
+        self.core.refused(self, reason_of(why), text_of(why), PyBytes_FromStringAndSize(<char*>name, size))
+        if ack >= 0 and not why & STILL_TAKEN:
+            if self.version == 5 and self.state.problem_info:
+                self.explain(<uint32_t>ack, why)
+            self.settle(<uint32_t>ack, reason_of(why))
         return 1
 
     cdef void unjournaled(self, uint32_t index):
@@ -220,11 +232,13 @@ cdef class Connection(Intake):
         promise."""
         if self.closing:
             return
+        self.core.messages_refused += 1
         if self.version < 5:
             self._wrong(QUOTA_EXCEEDED, "the journal takes no durable messages now; connect again later")
             return
+        self.core.refused(self, QUOTA_EXCEEDED, text_of(NO_JOURNAL), b"")
         if self.state.problem_info:
-            self.explain(index)
+            self.explain(index, NO_JOURNAL)
         self.settle(index, QUOTA_EXCEEDED)
 
     cdef bint _properties(self, const uint8_t* at, const uint8_t* end, Draft* draft, uint16_t* alias) except -1:
@@ -311,6 +325,13 @@ cdef class Connection(Intake):
             self.core.work_left -= PERMIT_UNITS
             self._pay(self.core.work_left + PERMIT_UNITS)
         return allowed
+
+    cdef uint8_t _forbidden(self, Topic* topic, Draft* draft) noexcept:
+        """What of a message no rule gives, after `_permitted` was asked."""
+        cdef uint8_t rights = 0 if topic == DENIED else self.permit.remembered(topic)
+        if rights == 0:
+            return NOT_GIVEN
+        return NOT_RETAINED if draft.retain and draft.qos < rights & 3 else NOT_WITH_QOS
 
     cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias) except? NULL:
         """The topic behind an alias, or the topic that an alias is given to."""

@@ -62,6 +62,7 @@ cdef class Core(RetainedMessages):
     cdef public object control          # connections whose next packet plain Python handles
     cdef public object aside            # those that were put aside: SUBSCRIBE, UNSUBSCRIBE, or beyond their share
     cdef public object ask              # handles a SUBSCRIBE or UNSUBSCRIBE of a connection where it is read
+    cdef public object refused          # tells of a message that was refused
     cdef public int64_t work_left       # units that may be spent on what is read before the next turn
     cdef public int64_t share_max       # of these by one connection at a time
     cdef int64_t looked                 # units that this slice spent on looking up routes

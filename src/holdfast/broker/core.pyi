@@ -35,6 +35,7 @@ class Core(RetainedMessages):
     control: deque[Any]
     aside: deque[Any]
     ask: Callable[[Any], None]
+    refused: Callable[[Any, int, str, bytes], None]
     work_left: int
     share_max: int
     unanswered: deque[Any]

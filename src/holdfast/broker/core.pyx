@@ -18,6 +18,7 @@ from holdfast.broker.message cimport (
 )
 from holdfast.broker.protection cimport DISPATCH
 from holdfast.broker.publish cimport LEAVES_GAPS
+from holdfast.broker.refusals cimport NO_JOURNAL, NO_MEMORY, NO_TOPIC, STILL_TAKEN
 from holdfast.broker.retained_messages cimport RetainedMessages
 from holdfast.broker.session cimport AGAIN, Session, mark_sent
 from holdfast.broker.shares cimport pool_abandon, pool_new
@@ -34,7 +35,6 @@ cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it shou
 cdef int64_t LOOKED_MAX = 4096  # units that a slice may spend on looking up routes again, and members of groups
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
 cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
-cdef uint8_t QUOTA_EXCEEDED = 0x97
 cdef int64_t ROUTES_UNITS = 4   # looking up the contract and the routes of a topic, if little is found
 cdef int64_t STEPS_IN_UNIT = 8  # of the tree of subscriptions; see work.py
 cdef uint64_t GAP_MAX = 1_000_000   # numbers that a publisher may leave out and be believed
@@ -133,11 +133,11 @@ cdef class Core(RetainedMessages):
     def publish(self, bytes topic not None, bytes payload not None, *, uint8_t qos=0, bint retain=False,
                 bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0, uint64_t origin=0,
                 uint64_t account=0) -> int:
-        """A message of the broker's own, or a will. Returns a reason code."""
+        """A message of the broker's own, or a will. Returns why it is refused, or 0: see refusals."""
         cdef Topic* record = self.topic_at(<const uint8_t*>(<char*>topic), len(topic))
         cdef Draft draft
         if record == NULL:
-            return QUOTA_EXCEEDED
+            return NO_TOPIC
         memset(&draft, 0, sizeof(Draft))
         draft.props = <const uint8_t*>(<char*>props)
         draft.props_size = len(props)
@@ -393,26 +393,27 @@ cdef class Core(RetainedMessages):
     cdef uint8_t accept(self, Topic* topic, Draft* draft, Link source, uint64_t origin, int64_t ack) noexcept:
         """The message proxy and job generator: copies the message, gives it its deadline and its job.
 
-        `ack` is its place among the source's acknowledgements, -1 for none. Returns a reason code: 0 when the
-        message was taken (its acknowledgement then follows its dispatch)."""
+        `ack` is its place among the source's acknowledgements, -1 for none. Returns why it is refused: 0 or
+        STILL_TAKEN when the message was taken (its acknowledgement then follows its dispatch)."""
         cdef Terms terms = <Terms>topic.terms
         cdef Message* m
         cdef int64_t now_ns = self.board.now_ns
         cdef int64_t travelled_ns
         cdef uint64_t account
+        cdef uint8_t why = 0
         if terms.durable and self.journal_refuses and ack >= 0:
-            return QUOTA_EXCEEDED   # also what came before: it may not be in the journal
+            return NO_JOURNAL   # also what came before: it may not be in the journal
         if draft.publisher and draft.publisher == topic.publisher and draft.sequence <= topic.sequence:
             self.repeated(topic, source, ack)
             return 0
         m = message_new(self.ledger, topic.text, topic.size, draft.props, draft.props_size,
                         draft.payload, draft.payload_size)
         if m == NULL:
-            return QUOTA_EXCEEDED
+            return NO_MEMORY
         if topic.tenant == NULL and topic.retained == NULL and source is not None:
             if not self.put_to_use(topic, source, True):
                 message_drop(m)
-                return QUOTA_EXCEEDED
+                return NO_TOPIC
         topic.pins += 1
         m.topic = topic
         m.qos = draft.qos
@@ -441,17 +442,16 @@ cdef class Core(RetainedMessages):
         if draft.retain:
             m.flags |= RETAIN
             account = source.account if source is not None else draft.account
-            if not self.retain(topic, m if m.payload_size else NULL, account) and ack >= 0 and source.version == 5:
+            why = self.retain(topic, m if m.payload_size else NULL, account)
+            if why and ack >= 0 and source.version == 5:
                 message_drop(m)
-                return QUOTA_EXCEEDED
+                return why
             if topic.tenant == NULL and topic.retained == NULL and source is not None:
                 self.put_to_use(topic, source, False)   # who ends what was retained has it in use
-        if self.board.backup is not None and not self.protect(m, travelled_ns, ack >= 0):
+        if (self.board.backup is not None and not self.protect(m, travelled_ns, ack >= 0)) or (
+                not m.flags & HELD and not self.plan(m, DISPATCH, m.major)):
             message_drop(m)
-            return QUOTA_EXCEEDED
-        if not m.flags & HELD and not self.plan(m, DISPATCH, m.major):
-            message_drop(m)
-            return QUOTA_EXCEEDED
+            return NO_MEMORY
         if source is not None:
             Py_INCREF(source)
             m.source = <PyObject*>source
@@ -475,7 +475,7 @@ cdef class Core(RetainedMessages):
         terms.published += 1
         self.messages_received += 1
         message_drop(m)
-        return 0
+        return why | STILL_TAKEN if why else 0
 
     cdef bint put_to_use(self, Topic* topic, Link source, bint whether) noexcept:
         """The client of a link pays for a topic from now on; 0 when it may be refused, and there is no room."""

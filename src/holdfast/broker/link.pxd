@@ -28,7 +28,7 @@ cdef struct Ack:
     uint8_t first_byte  # PUBACK, PUBREC or PUBCOMP
     uint8_t reason
     uint8_t done
-    uint8_t explained   # its refusal says that the journal is not there
+    uint8_t why         # the words of its refusal; 0: none
 
 
 cdef struct Alias:
@@ -146,10 +146,10 @@ cdef class Link(Output):
     cdef bint put(self, const uint8_t* data, size_t size) noexcept
     cdef int64_t owe(self, uint8_t first_byte, uint16_t packet_id) noexcept
     cdef void settle(self, uint32_t index, uint8_t reason) noexcept
-    cdef void explain(self, uint32_t index) noexcept
+    cdef void explain(self, uint32_t index, uint8_t why) noexcept
     cdef void unjournaled(self, uint32_t index)
     cdef bint put_ack(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
-    cdef bint put_explained(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
+    cdef bint put_explained(self, Ack* ack) noexcept
     cdef bint put_publish(self, Message* m, uint8_t qos, uint16_t packet_id, uint8_t bits,
                           PyObject* ids) noexcept
     cdef bint put_special(self, Message* m, uint8_t first, uint16_t packet_id, PyObject* ids) noexcept

@@ -13,6 +13,7 @@ from holdfast.broker.message cimport (
     message_topic, message_wire, topic_unpin,
 )
 from holdfast.broker.output cimport Output, Outputs
+from holdfast.broker.refusals cimport ACK_BYTES_MAX, NO_JOURNAL, write_ack
 from holdfast.broker.shares cimport pool_abandon, pool_new
 from holdfast.broker.tenants cimport tenant_leave
 from holdfast.broker.terms cimport Terms
@@ -31,10 +32,7 @@ cdef uint8_t TOPIC_ALIAS = 0x23
 cdef uint8_t NO_MATCHING_SUBSCRIBERS = 0x10
 cdef uint8_t QUOTA_EXCEEDED = 0x97
 cdef int64_t DISCARD_WAIT_NS = 1_000_000    # how long discards wait for copies to travel with
-cdef uint8_t REASON_STRING = 0x1F
 cdef int64_t SECOND_NS = 1_000_000_000
-cdef bytes NO_JOURNAL = b"the journal takes no durable messages now; send this one again later"
-assert len(NO_JOURNAL) < 120, "the packet's lengths are written in one byte each"
 
 
 cdef class Board:
@@ -368,7 +366,7 @@ cdef class Link(Output):
         ack.first_byte = first_byte
         ack.reason = 0
         ack.done = 0
-        ack.explained = 0
+        ack.why = 0
         self.acks_tail += 1
         return self.acks_tail - 1
 
@@ -384,8 +382,8 @@ cdef class Link(Output):
             ack = &self.acks[self.acks_head & (self.acks_cap - 1)]
             if not ack.done:
                 break
-            if ack.explained:
-                self.put_explained(ack.first_byte, ack.packet_id, ack.reason)
+            if ack.why:
+                self.put_explained(ack)
             else:
                 self.put_ack(ack.first_byte, ack.packet_id, ack.reason)
             # A message stops being unacknowledged with PUBACK, with PUBCOMP, or when it was refused.
@@ -405,28 +403,20 @@ cdef class Link(Output):
         packet[4] = reason
         return self.put(packet, 5)
 
-    cdef void explain(self, uint32_t index) noexcept:
-        """A refusal that is not the client's fault says so in words."""
+    cdef void explain(self, uint32_t index, uint8_t why) noexcept:
+        """The refusal of that message says why."""
         if self.acks_cap:
-            self.acks[index & (self.acks_cap - 1)].explained = 1
+            self.acks[index & (self.acks_cap - 1)].why = why
 
     cdef void unjournaled(self, uint32_t index):
         """The message of that acknowledgement is meant for a journal that takes nothing: it is refused."""
-        self.explain(index)
+        self.explain(index, NO_JOURNAL)
         self.settle(index, QUOTA_EXCEEDED)
 
-    cdef bint put_explained(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept:
-        cdef uint8_t packet[128]
-        cdef Py_ssize_t words = PyBytes_GET_SIZE(NO_JOURNAL)
-        packet[0] = first_byte
-        packet[1] = <uint8_t>(7 + words)
-        write_u16(packet + 2, packet_id)
-        packet[4] = reason
-        packet[5] = <uint8_t>(3 + words)
-        packet[6] = REASON_STRING
-        write_u16(packet + 7, <uint16_t>words)
-        memcpy(packet + 9, PyBytes_AS_STRING(NO_JOURNAL), words)
-        return self.put(packet, 9 + words) or self.put_ack(first_byte, packet_id, reason)
+    cdef bint put_explained(self, Ack* ack) noexcept:
+        cdef uint8_t packet[ACK_BYTES_MAX]
+        cdef size_t size = write_ack(packet, ack.first_byte, ack.packet_id, ack.reason, ack.why)
+        return self.put(packet, size) or self.put_ack(ack.first_byte, ack.packet_id, ack.reason)
 
     # PUBLISH to the subscriber
 

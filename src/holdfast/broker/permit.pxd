@@ -36,6 +36,10 @@ cdef class Permit:
         """Whether plain Python need not be asked."""
         return (self.slots[topic.serial & self.mask] ^ mark_of(topic)) <= RIGHTS
 
+    cdef inline uint8_t remembered(self, Topic* topic) noexcept:
+        """Its rights to a topic that was just asked about."""
+        return self.slots[topic.serial & self.mask] & RIGHTS
+
     cdef inline bint allows(self, Topic* topic, uint8_t qos, bint retain) noexcept:
         cdef uint64_t known = self.slots[topic.serial & self.mask]
         cdef uint8_t rights

@@ -9,7 +9,7 @@
 #   who pays is a client identifier; what another broker or a journal brought is nobody's
 #   a quota of its user or address may forbid it besides: nothing is paid for what is refused by either
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from holdfast.broker.message cimport Ledger, Message, Topic
 from holdfast.broker.protection cimport Protection
@@ -26,10 +26,10 @@ cdef class RetainedMessages(Protection):
     cdef readonly size_t retained_taken # of the bound; each counts as much as `counted` says
     cdef size_t retained_max, retained_floor
     cdef dict retained_accounts         # who pays -> how much
-    cdef public uint64_t messages_refused
+    cdef public uint64_t messages_refused   # of clients, wills too: not taken, or not retained
 
     cdef size_t counted(self, Topic* topic, Message* m) noexcept
-    cdef bint retain(self, Topic* topic, Message* m, uint64_t account) noexcept
+    cdef uint8_t retain(self, Topic* topic, Message* m, uint64_t account) noexcept
     cdef bint room_to_retain(self, Topic* topic, Message* m, uint64_t account)
     cdef bint within_quota(self, Topic* topic, Message* m) noexcept
     cdef void pay_retained(self, Topic* topic, Message* m, uint64_t account)

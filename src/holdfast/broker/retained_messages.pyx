@@ -7,6 +7,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from holdfast.broker.message cimport (
     RETAIN, Message, Topic, message_drop, message_hold, message_payload, message_props, topic_give_back,
 )
+from holdfast.broker.refusals cimport NO_QUOTA, NO_ROOM
 from holdfast.broker.session cimport AGAIN
 from holdfast.broker.subscriptions cimport Subscription
 from holdfast.broker.topics cimport topic_bytes
@@ -57,15 +58,15 @@ cdef class RetainedMessages(Protection):
     cdef size_t counted(self, Topic* topic, Message* m) noexcept:
         return max(m.size + topic_bytes(topic), self.retained_floor) if m != NULL else 0
 
-    cdef bint retain(self, Topic* topic, Message* m, uint64_t account) noexcept:
-        """Keeps `m` as the topic's retained message, or none when NULL. Returns 0 when a bound forbids it."""
+    cdef uint8_t retain(self, Topic* topic, Message* m, uint64_t account) noexcept:
+        """Keeps `m` as the topic's retained message, or none when NULL. Returns which bound forbids it, or 0."""
         cdef Message* before = topic.retained
         cdef size_t now = self.counted(topic, m)
         cdef size_t then = self.counted(topic, before)
-        if (now > then and not self.room_to_retain(topic, m, account)) or (
-                self.retained_quota is not None and not self.within_quota(topic, m)):
-            self.messages_refused += 1
-            return 0
+        if now > then and not self.room_to_retain(topic, m, account):
+            return NO_ROOM
+        if self.retained_quota is not None and not self.within_quota(topic, m):
+            return NO_QUOTA
         if now != then:
             self.pay_retained(topic, m, account)
         if before != NULL:
@@ -92,7 +93,7 @@ cdef class RetainedMessages(Protection):
             if m == NULL:
                 self.topics.fit(0, 0)   # its topic is among the others now, and held by `before`
             message_drop(before)
-        return 1
+        return 0
 
     cdef bint room_to_retain(self, Topic* topic, Message* m, uint64_t account):
         """Whether there is room for what is larger than what was before."""

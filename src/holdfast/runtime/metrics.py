@@ -114,7 +114,11 @@ BROKER = (
     counter("messages_received", "Messages accepted", lambda s: s.traffic.messages_received),
     counter("messages_sent", "Messages sent, once for each subscriber", lambda s: s.traffic.messages_sent),
     counter("messages_dropped", "Let go for a slow subscriber", lambda s: s.traffic.messages_dropped),
-    counter("messages_refused", "Retained messages beyond a limit", lambda s: s.traffic.messages_refused),
+    counter(
+        "messages_refused",
+        "Messages of clients that were refused, or delivered and not retained",
+        lambda s: s.traffic.messages_refused,
+    ),
     counter("duplicates", "Came again and were known by their stamps", lambda s: s.traffic.duplicates),
     counter("bytes_received", "Bytes from clients", lambda s: s.traffic.bytes_received),
     counter("bytes_sent", "Bytes to clients and members", lambda s: s.traffic.bytes_sent),
