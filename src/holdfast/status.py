@@ -62,10 +62,11 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 class ContractStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A contract and what happened to its messages at this broker since it started.
 
-    `late` were sent after creation + D less the way to the subscriber. `lost` are gaps in the numbers that
-    publishers give their messages: they were made and never came here; a gap that a failover makes is not
-    seen. `dropped` were let go because one subscriber was too slow. Each of `late`, `delivered` and `dropped`
-    counts once for each subscriber, `published` and `lost` once for each message.
+    `late` were sent after creation + D less the way to the subscriber. `while_away` were too, but had waited
+    while their client was not connected: they are not `late`. `lost` are gaps in the numbers that publishers
+    give their messages: they were made and never came here; a gap that a failover makes is not seen.
+    `dropped` were let go because one subscriber was too slow. Each of `late`, `while_away`, `delivered` and
+    `dropped` counts once for each subscriber, `published` and `lost` once for each message.
     """
 
     name: str
@@ -74,6 +75,7 @@ class ContractStatus(msgspec.Struct, frozen=True, kw_only=True):
     published: int = 0
     delivered: int = 0
     late: int = 0
+    while_away: int = 0
     late_last_at_ns: int | None = None
     lost: int = 0
     lost_last_at_ns: int | None = None

@@ -1,5 +1,6 @@
 """What a broker counts of each contract: deadlines, latencies, losses."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,10 +8,12 @@ from broker.bench import MS, WALL_NS, Bench, Client, book, contract
 from holdfast.broker.histogram import Histogram
 from holdfast.broker.terms import Terms
 from holdfast.config import Limits
-from holdfast.mqtt.packets import Properties
+from holdfast.mqtt.packets import Disconnect, Properties
 from holdfast.status import BOUNDS_NS
 
 PUBLISHER = "p.1"
+IN_TIME_NS = 49 * MS  # of 50 ms one is for the way to the subscriber
+KEPT = {"clean_start": False, "properties": Properties(session_expiry=3600)}
 
 
 def plant(loss: int | str = 1, limits: Limits | None = None) -> Bench:
@@ -63,6 +66,53 @@ def test_a_retained_message_for_a_new_subscriber_is_not_late() -> None:
     bench.client("s").subscribe("plant/#")
     assert (terms_of(bench).delivered, terms_of(bench).late) == (1, 0)
     assert sum(terms_of(bench).latency_counts) == 0
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize(("away_ns", "counted"), [(IN_TIME_NS, (0, 0, 1)), (IN_TIME_NS + 1, (0, 1, 0))])
+def test_what_waited_for_a_client_that_was_away_is_not_late(
+    qos: int, away_ns: int, counted: tuple[int, int, int]
+) -> None:
+    bench = plant()
+    subscriber = bench.client("s", **KEPT)
+    subscriber.subscribe("plant/#", qos=qos)
+    subscriber.say(Disconnect())
+    bench.client("p").publish("plant/a", qos=qos)
+    bench.pass_time(away_ns)
+    bench.client("s", **KEPT)
+    terms = terms_of(bench)
+    assert (terms.late, terms.while_away, sum(terms.latency_counts)) == counted
+    assert (terms.delivered, terms.late_ns) == (1, 0)
+
+
+def test_what_a_client_left_waiting_when_it_went_is_not_late() -> None:
+    bench = plant()
+    options = {"clean_start": False, "properties": Properties(session_expiry=3600, receive_max=2)}
+    bench.client("s", **options).subscribe("plant/#", qos=1)
+    publisher = bench.client("p")
+    for _ in range(5):
+        publisher.publish("plant/a", qos=1)
+        bench.run()
+    (subscriber,) = (each for each in bench.clients.values() if each.connection.session.client_id == "s")
+    assert len(subscriber.messages()) == 2
+    subscriber.say(Disconnect())
+    bench.pass_time(1000 * MS)
+    bench.client("s", **KEPT)
+    assert (terms_of(bench).delivered, terms_of(bench).late, terms_of(bench).while_away) == (5, 0, 3)
+
+
+def test_what_comes_when_its_client_is_back_may_be_late() -> None:
+    bench = plant()
+    bench.client("s", **KEPT).subscribe("plant/#", qos=1)
+    (subscriber,) = bench.clients.values()
+    subscriber.say(Disconnect())
+    bench.pass_time(1000 * MS)
+    again = bench.client("s", **KEPT)
+    again.stop_reading()
+    bench.client("p").publish("plant/a", qos=1)
+    bench.pass_time(IN_TIME_NS + 1)
+    again.read_again()
+    assert (terms_of(bench).delivered, terms_of(bench).late, terms_of(bench).while_away) == (1, 1, 0)
 
 
 def test_missing_numbers_are_losses_in_a_row() -> None:

@@ -40,7 +40,7 @@ from runtime.test_serve import contracts
 from support.brokers import LOOPBACK, BrokerProcess, StartBroker, free_port, wait_until
 from support.certificates import Authority
 from support.groups import PATIENT, GroupProcesses
-from support.metrics import documented, drawn, told
+from support.metrics import PAGE, documented, drawn, told
 
 WAIT_S_MAX = 10.0
 HTTP = re.compile(rf"listening on http://{re.escape(LOOPBACK)}:(\d+)")
@@ -130,6 +130,11 @@ def test_what_is_documented_and_drawn_is_what_a_scrape_has(watched: BrokerProces
         scrape = told(body.decode())
     assert documented(pipeline=False) == scrape
     assert drawn(pipeline=False) - scrape.keys() == set()
+
+
+def test_the_page_says_how_many_families_there_are() -> None:
+    (said,) = re.findall(r"grep -c '\^# TYPE'\n(\d+)\n", PAGE.read_text())
+    assert int(said) == len(names())
 
 
 def test_health(watched: BrokerProcess) -> None:

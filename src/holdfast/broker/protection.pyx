@@ -327,12 +327,13 @@ cdef class Protection:
                 self.board.backup, m, self.board.wall_ns - self.board.now_ns, not self.handing):
             self.backup_lags = True
             return 0
+        if (m.flags & FINITE and terms.period_ns and not m.copied_to and not self.handing
+                and self.board.wall_ns - m.created_ns > m.topic.replicate_ns):
+            terms.copied_late += 1      # without a period there is no D_r; what a new backup lacks had its copy in time
         m.copied_to = self.board.backup_number
         self.board.frames += 1
         self.copies += 1
         terms.copied += 1
-        if m.flags & FINITE and self.board.wall_ns - m.created_ns > m.topic.replicate_ns:
-            terms.copied_late += 1
         if m.flags & (OWED | HELD):
             await_number(&self.sent, self.board.frames, m, None, 0, 0)
         if m.had != NULL:

@@ -36,6 +36,7 @@ cdef enum:
 
 cdef enum:  # among the bits that a message is sent with, besides RETAIN and DUP
     AGAIN = 0x10    # it is retained from earlier, so it is not late. Every PUBLISH has this bit in its first byte
+    AWAY = 0x20     # it waited while the client was not connected, so it is not late. Every PUBLISH has this bit too
 
 cdef enum:  # stages of a delivery
     DONE = 0

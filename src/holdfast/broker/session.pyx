@@ -57,6 +57,9 @@ cdef inline void count_sent(Session self, Message* m, uint8_t bits) noexcept:
     if self.board.now_ns > m.deadline_ns or latency_ns > m.topic.dispatch_ns:  # it may have come too late already
         if m.created_ns < self.board.took_over_ns:
             return  # its publisher sent it again: whether its subscribers had it in time, they know alone
+        if bits & AWAY:
+            terms.while_away += 1
+            return
         terms.late += 1
         terms.late_ns = self.board.wall_ns
     if self.board.counting:
@@ -148,9 +151,13 @@ cdef class Session:
     def detach(self) -> None:
         """The client is gone; QoS 0 messages that wait for it are let go."""
         cdef uint32_t i
+        cdef size_t at
         for i in range(0 if self.link is None else self.link.handed_len):
             self.miss(self.link.handed[i])
         self.link = None
+        for i in range(BEST_EFFORT_ACKED, LANES, PROMISED - BEST_EFFORT):
+            for at in range(self.lanes[i].len):
+                self.lanes[i].jobs[at].tag |= AWAY << 2
         for i in range(BEST_EFFORT, LANES, PROMISED - BEST_EFFORT):
             while self.lanes[i].len:
                 self.miss(self.lanes[i].jobs[0].message)
@@ -189,7 +196,7 @@ cdef class Session:
             return
         if self.link is None:
             if not self.over and (qos or (m.flags & FINITE and self.board.now_ns < self.awaited_ns)):
-                self.queue(m, qos, bits, ids)
+                self.queue(m, qos, bits | AWAY, ids)
             else:
                 self.miss(m)
             return

@@ -70,6 +70,7 @@ class SystemTopics:
             values[f"{base}/published"] = terms.published
             values[f"{base}/delivered"] = terms.delivered
             values[f"{base}/late"] = terms.late
+            values[f"{base}/while away"] = terms.while_away
             values[f"{base}/dropped"] = terms.dropped
             values[f"{base}/copied"] = terms.copied
             values[f"{base}/copied late"] = terms.copied_late

@@ -24,7 +24,7 @@ cdef class Terms:
     cdef readonly bint durable              # its messages are journaled
     cdef readonly uint64_t priority         # smaller goes first
     cdef readonly int64_t job_ns            # what one dispatch costs, for the laxity policies
-    cdef public uint64_t published, delivered, late, dropped, expired, copied, copied_late, aborted, pruned
+    cdef public uint64_t published, delivered, late, while_away, dropped, expired, copied, copied_late, aborted, pruned
     cdef public uint64_t lost, loss_run, loss_run_max   # missing numbers; how many in a row the last time, and at most
     cdef public int64_t late_ns, lost_ns, broken_ns     # wall clock of the last late one, of the last loss, and of
                                                         # the last run beyond the tolerance; 0: never

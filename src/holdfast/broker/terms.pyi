@@ -17,6 +17,7 @@ class Terms:
     published: int
     delivered: int
     late: int
+    while_away: int
     dropped: int
     expired: int
     copied: int

@@ -376,7 +376,17 @@ def known(contract: ContractStatus, status: BrokerStatus) -> Known:
     )
 
 
-COUNTED = ("published", "delivered", "late", "lost", "dropped", "replicated", "aborted", "pruned")
+COUNTED = (
+    "published",
+    "delivered",
+    "late",
+    "while_away",
+    "lost",
+    "dropped",
+    "replicated",
+    "aborted",
+    "pruned",
+)
 
 
 def _later(contract: ContractStatus, offset_ns: int) -> ContractStatus:

@@ -210,6 +210,7 @@ def contract_status(terms: Terms) -> ContractStatus:
         published=terms.published,
         delivered=terms.delivered,
         late=terms.late,
+        while_away=terms.while_away,
         late_last_at_ns=terms.late_ns or None,
         lost=terms.lost,
         lost_last_at_ns=terms.lost_ns or None,
