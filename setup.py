@@ -9,20 +9,31 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-FLAGS = ["-O3", "-g0", "-fno-plt", "-Wno-unused-function", "-Wno-unreachable-code", "-Wno-maybe-uninitialized"]
+FLAGS = [
+    "-O3",
+    "-g0",
+    "-fno-plt",
+    "-Wno-unused-function",
+    "-Wno-unreachable-code",
+    "-Wno-maybe-uninitialized",
+]
 if os.environ.get("HOLDFAST_SANITIZE"):
     CHECKS = "address,fuzzer-no-link,bounds,null,shift,signed-integer-overflow,vla-bound"
     FLAGS += ["-g", "-O1", "-fno-omit-frame-pointer", f"-fsanitize={CHECKS}", "-fno-sanitize-recover=all"]
 
 SOURCE = Path("src")
-extensions = [] if os.environ.get("HOLDFAST_WITHOUT_MODULES") else [
-    Extension(
-        ".".join(path.relative_to(SOURCE).with_suffix("").parts),
-        [str(path)],
-        extra_compile_args=FLAGS,
-    )
-    for path in sorted(SOURCE.rglob("*.pyx"))
-]
+extensions = (
+    []
+    if os.environ.get("HOLDFAST_WITHOUT_MODULES")
+    else [
+        Extension(
+            ".".join(path.relative_to(SOURCE).with_suffix("").parts),
+            [str(path)],
+            extra_compile_args=FLAGS,
+        )
+        for path in sorted(SOURCE.rglob("*.pyx"))
+    ]
+)
 
 setup(
     ext_modules=cythonize(
