@@ -61,6 +61,7 @@ FIELDS = {
     "copies_per_topic_max": ("10", "0"),
     "backup_bytes_max": ("20_000_000", "1.5"),
     "state_log_max": ("5", "-5"),
+    "state_log_bytes_max": ("1", "0"),
     "slow_max": ('"0ms"', '"-1ms"'),
     "marks_lag": ('"0ms"', '"-1ms"'),
     "journal_wait_max": ('"1ms"', '"0ms"'),
@@ -147,7 +148,7 @@ def test_the_parts_follow_from_the_memory_of_all(memory: int) -> None:
 
 def test_the_memory_of_all_follows_from_parts_that_are_given() -> None:
     usual = Limits()
-    assert usual.memory_bytes_max == 1536 * 2**20
+    assert usual.memory_bytes_max == PARTS * 16 * 2**20
     larger = Limits(buffer_bytes_max=2**32)
     assert larger.memory_bytes_max == usual.memory_bytes_max + 2**32 - usual.buffer_bytes_max
     assert larger.retained_bytes_max == usual.retained_bytes_max

@@ -407,7 +407,7 @@ def _count(example: int, low: int = 1, high: int = INT_MAX) -> Reader:
     return whole(low, high, example)
 
 
-PARTS = 96
+PARTS = 100
 PARTS_OF_MEMORY = {  # what each bound in bytes is unless it is said; those that hold something come to PARTS
     "buffer_bytes_max": 16,
     "retained_bytes_max": 24,
@@ -416,9 +416,10 @@ PARTS_OF_MEMORY = {  # what each bound in bytes is unless it is said; those that
     "connecting_bytes_max": 4,
     "output_bytes_max": 12,
     "backup_bytes_max": 4,
+    "state_log_bytes_max": 4,
 }
 FROM_MEMORY = -1  # a bound that is a part of memory_bytes_max
-MEMORY_BYTES = 1_610_612_736
+MEMORY_BYTES = PARTS * 16_777_216
 PACKET_BYTES = 16_777_216
 assert sum(PARTS_OF_MEMORY.values()) == PARTS
 
@@ -465,6 +466,7 @@ class Limits(Checked, frozen=True, kw_only=True):
     copies_per_topic_max: Annotated[int, _count(10_000)] = 10_000
     backup_bytes_max: Annotated[int, _count(67_108_864)] = FROM_MEMORY
     state_log_max: Annotated[int, _count(10_000)] = 10_000
+    state_log_bytes_max: Annotated[int, _count(67_108_864)] = FROM_MEMORY
     journal_wait_max_ns: Annotated[int, duration(1, "3s")] = named("journal_wait_max", 3 * S)
     slow_max_ns: Annotated[int, duration(0, "50ms")] = named("slow_max", 50 * MS)
     marks_lag_ns: Annotated[int, duration(0, "20ms")] = named("marks_lag", 20 * MS)

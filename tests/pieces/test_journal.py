@@ -114,7 +114,7 @@ def test_a_snapshot_in_pieces_makes_the_next_broker_the_same(size: int, large: i
             records.append((len(records) + 1, entry.kind, entry.body))
             keeping.accepted(entry, len(records))
     second = Broker(ContractBook(), policy="edf", seed=2, now_ns=0, event=lambda *_: None)
-    recollection = Recollection(second, StateLog(0), 0)
+    recollection = Recollection(second, StateLog(0, 0), 0)
     recollection.replay(read)  # type: ignore[arg-type]
     assert recollection.undone == messages
     assert state_of(second) == state_of(first)
@@ -128,7 +128,7 @@ def test_increments_of_a_journal_are_numbered_without_gaps(size: int, length: in
     told = [retained(number, bytes(length if number % 30 == 0 else 1)) for number in range(size)]
     records = [(number, entry.kind, entry.body) for number, entry in enumerate(state_entries(0, 0, told), 1)]
     broker = Broker(ContractBook(), policy="edf", seed=2, now_ns=0, event=lambda *_: None)
-    recollection = Recollection(broker, StateLog(0), 0)
+    recollection = Recollection(broker, StateLog(0, 0), 0)
     for _, kind, body in records:
         recollection._take(False, kind, body)
     assert recollection._number == size

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,10 +19,13 @@ from holdfast.mqtt.codec import PACKET_BYTES_MAX, encode
 from holdfast.mqtt.packets import Connect, Properties, Puback, Publish, Will
 from holdfast.replication import increments as state
 from holdfast.replication.increments import (
+    HeirGone,
     Increment,
     RetainedNow,
+    SessionGone,
     SessionNow,
     StateLog,
+    SubscriptionGone,
     SubscriptionNow,
 )
 from holdfast.replication.member import WORDS_PER_TURN
@@ -89,12 +94,49 @@ def test_parts_for_the_journal_make_up_the_whole(size: int, length: int, count_m
     assert all(len(part) <= (count_max or size) for part in parts)
 
 
+def told_of(kind: str, text: str) -> Increment:
+    """An increment with that text in the place of a client's."""
+    match kind:
+        case "session":
+            return SessionNow(1, text, 300, None)
+        case "will":
+            return SessionNow(1, "c", 300, Will(topic="w", payload=text.encode()))
+        case "user property":
+            return SessionNow(1, "c", 300, Will(topic="w", properties=Properties(user=[("", text)])))
+        case "ended":
+            return SessionGone(text)
+        case "subscription":
+            return SubscriptionNow("c", text, 1, False, False, 0, 0, 0, 0, 1)
+        case "unsubscribed":
+            return SubscriptionGone("c", text)
+        case "topic":
+            return RetainedNow(text.encode(), None)
+    return retained(1, text.encode())
+
+
+KINDS = ["session", "will", "user property", "ended", "subscription", "unsubscribed", "topic", "retained"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", ["x" * 5000, "\N{OK HAND SIGN}" + "x" * 5000], ids=["ascii", "wide"])
+def test_an_increment_weighs_no_less_than_what_a_client_gave(kind: str, text: str) -> None:
+    least = len(text.encode()) if kind in ("will", "topic", "retained") else sys.getsizeof(text)
+    assert state.weight_of(told_of(kind, text)) >= max(least, state.weight_of(told_of(kind, "")) + 5000)
+
+
 @given(
-    kept=st.integers(0, 30), size=st.integers(0, 60), heavy=st.integers(1, 40), payload=st.integers(0, 100)
+    kept=st.integers(0, 30),
+    sizes=st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from([0, 1, 100, 9_000])), max_size=60),
+    around=st.sampled_from([-1, 0, 1]),
+    back=st.integers(0, 60),
 )
-def test_a_log_keeps_the_newest_by_count_and_by_bytes(kept: int, size: int, heavy: int, payload: int) -> None:
-    log = StateLog(kept, 1000)
-    told = [retained(each, bytes(payload if each % heavy == 0 else 0)) for each in range(size)]
+def test_a_log_keeps_the_newest_by_count_and_by_bytes(
+    kept: int, sizes: list[tuple[str, int]], around: int, back: int
+) -> None:
+    told = [told_of(kind, "x" * size) for kind, size in sizes]
+    size = len(told)
+    bytes_max = max(0, sum(map(state.weight_of, told[max(0, size - back) :])) + around)
+    log = StateLog(kept, bytes_max)
     for increment in told:
         log.append(increment)
     held = 0
@@ -104,9 +146,29 @@ def test_a_log_keeps_the_newest_by_count_and_by_bytes(kept: int, size: int, heav
     assert found is not None
     assert found.increments == told[size - held :]
     assert held <= kept
-    assert sum(map(state.weight_of, found.increments)) <= 1000
+    assert sum(map(state.weight_of, found.increments)) <= bytes_max
     more = told[max(0, size - held - 1) :]
-    assert held == min(kept, size) or sum(map(state.weight_of, more)) > 1000
+    assert held == min(kept, size) or sum(map(state.weight_of, more)) > bytes_max
+
+
+@pytest.mark.parametrize("around", [-1, 0, 1])
+def test_a_backup_behind_what_the_log_keeps_in_bytes_gets_a_snapshot(around: int) -> None:
+    """The log may weigh as much as all that happened since there was no backup, or a byte more or less."""
+    told = [msgspec.structs.replace(subscription(0), wanted=f"{each}{'f' * 3000}") for each in range(9)]
+    weight = sum(map(state.weight_of, (*told, HeirGone("b"))))
+    group = pair(packet_bytes_max=50_000, state_log_bytes_max=weight + around)
+    change(group.primary, session(0))
+    settle(group)
+    (link,) = [each for each in group.members["b"].peers.all() if group.members["b"].follows(each)]
+    group.stalled.add("b")
+    for increment in told:
+        change(group.primary, increment)
+    group.stalled.clear()
+    group.members["b"].peers.close(link)
+    words = words_to(group, "b")
+    settle(group)
+    assert any(isinstance(word, Snapshot) for word in words) == (around < 0)
+    assert len(state_of(group.members["b"].broker)) == 10
 
 
 @given(
@@ -121,7 +183,7 @@ def test_a_log_keeps_the_newest_by_count_and_by_bytes(kept: int, size: int, heav
 def test_healing_gives_every_increment_once_under_the_epoch_in_which_it_arose(
     before: int, since: int, asked: int, kept: int, old: bool, grows: list[int]
 ) -> None:
-    log = StateLog(kept)
+    log = StateLog(kept, 2**30)
     log.rename(5)
     told: list[Increment] = []
 

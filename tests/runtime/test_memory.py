@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.config import PARTS, PARTS_OF_MEMORY
 from holdfast.mqtt.codec import decode, encode, split
 from holdfast.mqtt.packets import (
     Connack,
@@ -23,7 +24,8 @@ from runtime.test_http import http_port, status_of
 from support.brokers import LOOPBACK, BrokerProcess, StartBroker, wait_until
 
 MIB = 2**20
-MEMORY = 96 * MIB  # for queues a sixth of it, for one queue and for a packet a part in 96
+MEMORY = PARTS * MIB  # for one queue and for a packet a part of it
+QUEUES = PARTS_OF_MEMORY["buffer_bytes_max"] * MIB
 HOSTILE = 24
 WAIT_S_MAX = 20.0
 KEPT = Properties(session_expiry=3600)
@@ -126,11 +128,11 @@ def test_queues_that_others_fill_cost_no_one_else_a_message(
         publisher.publish(f"hostile/{number % HOSTILE}", b"x" * 900_000)
         status = status_of(http_port(broker)).memory
         parts = {part.name: part for part in status.parts}
-        assert parts["queues"].bytes <= parts["queues"].bytes_max == MEMORY // 6
+        assert parts["queues"].bytes <= parts["queues"].bytes_max == QUEUES
         assert status.bytes <= status.bytes_max == MEMORY
         most = max(most, parts["queues"].bytes)
     peak = memory(broker, "VmHWM")
-    assert most > MEMORY // 6 * 3 // 4, "the attack did not reach the bound"
+    assert most > QUEUES * 3 // 4, "the attack did not reach the bound"
     for name in ("promised", "plain"):
         client = Peer(broker.port, name, clean_start=False)
         got = []
@@ -147,8 +149,8 @@ def test_queues_that_others_fill_cost_no_one_else_a_message(
     after = memory(broker, "VmRSS")
     publisher.close()
     print(f"before {before / MIB:.0f} MiB, peak {peak / MIB:.0f} MiB, after {after / MIB:.0f} MiB")
-    assert peak - before < MEMORY // 6 * 2
-    assert after - before < MEMORY // 6
+    assert peak - before < QUEUES * 2
+    assert after - before < QUEUES
 
 
 def test_half_connects_send_nobody_away(start_broker: StartBroker, tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_half_connects_send_nobody_away(start_broker: StartBroker, tmp_path: Pat
             halves[-1].sendall(b"\x10\xb8\xff\x07\x00\x04MQTT\x05\x00".ljust(130_900, b"x"))  # of 131,000
         except OSError:
             continue  # it was sent away already
-    full = MEMORY * 4 // 96
+    full = PARTS_OF_MEMORY["connecting_bytes_max"] * MIB
 
     def filled() -> bool:
         parts = {part.name: part for part in status_of(http_port(broker)).memory.parts}

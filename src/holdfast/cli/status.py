@@ -221,7 +221,8 @@ def broker_table(brokers: list[BrokerStatus]) -> Table:
 
 def kept(memory: Memory) -> str:
     """What clients make a broker keep, of what they may; and the part that is nearly full, if one is."""
-    fullest = max(memory.parts, key=lambda part: part.bytes / part.bytes_max, default=None)
+    parts = [part for part in memory.parts if part.name != "state log"]  # full is as it should be
+    fullest = max(parts, key=lambda part: part.bytes / part.bytes_max, default=None)
     near = fullest is not None and fullest.bytes * 4 > fullest.bytes_max * 3
     words = f" ({fullest.name} {100 * fullest.bytes // fullest.bytes_max} %)" if fullest and near else ""
     return f"{memory.bytes / 2**20:.0f} of {memory.bytes_max / 2**20:.0f} MiB{words}"

@@ -22,13 +22,14 @@ from holdfast.broker.rules import Grant
 from holdfast.broker.session import Session
 from holdfast.broker.subscribing import AS_PUBLISHED, NO_LOCAL
 from holdfast.broker.subscriptions import Subscription
+from holdfast.broker.weights import text_weight, will_weight
 from holdfast.mqtt.packets import Will
 from holdfast.mqtt.topics import split_shared
 from holdfast.pieces import pieces_of
 
 SYSTEM_TOPICS = b"$SYS/"
 _encode = msgspec.msgpack.Encoder().encode
-KEPT_BYTES_MAX = 67_108_864  # of what clients gave, in the increments of a log
+INCREMENT = 400  # the objects of an increment, in bytes
 
 
 class SessionNow(msgspec.Struct, tag="s", array_like=True, frozen=True):
@@ -177,7 +178,8 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
         case RetainedNow():
             broker.core.set_retained(increment.topic, increment.message)
             if increment.message is not None:
-                broker.access.retained(increment.topic, increment.user, weight_of(increment))
+                size = len(increment.message[5]) + len(increment.message[6])
+                broker.access.retained(increment.topic, increment.user, size)
                 broker.core.number_from(increment.message[0])
 
 
@@ -216,22 +218,22 @@ class Lacks(NamedTuple):
 class StateLog:
     """The increments so far, the newest kept: so many, and of so many bytes, at most."""
 
-    def __init__(self, kept_max: int, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
+    def __init__(self, kept_max: int, kept_bytes_max: int) -> None:
         self.epoch = 0
         self.number = 0
         self._before = (0, 0)  # the epoch before this one, and where it ended
         self._kept: deque[Increment] = deque()
         self._kept_max = kept_max
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         self._kept_bytes_max = kept_bytes_max
         self.tap: list[Increment | Renamed | Jumped] | None = None  # what happened since somebody looked
 
     def append(self, increment: Increment) -> int:
         self.number += 1
         self._kept.append(increment)
-        self._kept_bytes += weight_of(increment)
-        while len(self._kept) > self._kept_max or self._kept_bytes > self._kept_bytes_max:
-            self._kept_bytes -= weight_of(self._kept.popleft())
+        self.kept_bytes += weight_of(increment)
+        while len(self._kept) > self._kept_max or self.kept_bytes > self._kept_bytes_max:
+            self.kept_bytes -= weight_of(self._kept.popleft())
         if self.tap is not None:
             self.tap.append(increment)
         return self.number
@@ -267,16 +269,23 @@ class StateLog:
         self.epoch, self.number = epoch, number
         self._before = (epoch, number)
         self._kept.clear()
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         if self.tap is not None:
             self.tap.append(Jumped(epoch, number))
 
 
 def weight_of(increment: Increment) -> int:
-    """The bytes of an increment that may be many."""
+    """The bytes that an increment takes, about."""
     match increment:
-        case RetainedNow(message=message) if message is not None:
-            return len(message[5]) + len(message[6])
-        case SessionNow(will=will) if will is not None:
-            return len(will.payload)
-    return 0
+        case SubscriptionNow() | SubscriptionGone():
+            return INCREMENT + text_weight(increment.key) + text_weight(increment.wanted)
+        case SessionNow():
+            text = text_weight(increment.client_id) + text_weight(increment.user)
+            return INCREMENT + text + will_weight(increment.will)
+        case SessionGone():
+            return INCREMENT + text_weight(increment.key)
+        case RetainedNow():
+            message = increment.message
+            size = 0 if message is None else len(message[5]) + len(message[6])
+            return INCREMENT + len(increment.topic) + size
+    return INCREMENT

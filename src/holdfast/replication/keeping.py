@@ -372,7 +372,7 @@ def keep_alone(
     broker: Broker, read: Read, directory: str, now_ns: int, growth_bytes: int = GROWTH_BYTES
 ) -> Keeping:
     """A broker that stands alone goes on where its journal ends: what was undone is dispatched now."""
-    log = StateLog(0)
+    log = StateLog(0, 0)
     limits = broker.limits
     buffer = BackupBuffer(
         broker.core,

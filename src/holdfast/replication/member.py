@@ -103,7 +103,7 @@ class Member:
         self._expected_ns = now_ns  # when the next turn was due, at the end of the last
         self._digest = digest_of(book)
         self._start_core(book, switches)
-        self.log = StateLog(book.limits.state_log_max)
+        self.log = StateLog(book.limits.state_log_max, book.limits.state_log_bytes_max)
         self.peers = Peers(
             self.broker,
             group,

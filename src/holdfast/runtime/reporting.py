@@ -126,7 +126,7 @@ class Reporter:
             ),
             queues=self._queues(),
             usage=usage(),
-            memory=memory_of(broker),
+            memory=memory_of(broker, member),
             slices=Histogram(counts=self._server.slices.counts, sum_ns=self._server.slices.sum_ns),
             refusals={reason_name(reason): count for reason, count in sorted(broker.refusals.items())},
             links=[] if member is None else links_of(member, time.monotonic_ns()),
@@ -257,7 +257,7 @@ def links_of(member: Member, now_ns: int) -> list[LinkStatus]:
     return found
 
 
-def memory_of(broker: Broker) -> Memory:
+def memory_of(broker: Broker, member: Member | None) -> Memory:
     """What is kept for clients, by the bounds of the limits."""
     core, limits = broker.core, broker.limits
     backup = core.board.backup
@@ -269,6 +269,7 @@ def memory_of(broker: Broker) -> Memory:
         ("connecting", core.connecting_bytes, limits.connecting_bytes_max),
         ("output", core.board.outputs.bytes_waiting, limits.output_bytes_max),
         ("backup", 0 if backup is None else backup.output_size, limits.backup_bytes_max),
+        ("state log", 0 if member is None else member.log.kept_bytes, limits.state_log_bytes_max),
     )
     parts = [MemoryPart(name=name, bytes=size, bytes_max=most) for name, size, most in kept]
     return Memory(bytes=sum(part.bytes for part in parts), bytes_max=limits.memory_bytes_max, parts=parts)
