@@ -456,6 +456,39 @@ def test_an_heir_gives_no_identifier_that_a_subscriber_holds() -> None:
     assert set(subscriber.got.values()) == {1}
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_what_is_received_while_an_heir_is_brought_up_to_date_comes_once(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new heir has the copy, because of a session that is away, and is told session by session how far the
+    deliveries are."""
+    monkeypatch.setattr("holdfast.replication.serving.SESSIONS_COPIED_PER_TURN", 1)
+    group = Group()
+    away, subscriber, publisher = group.client("away"), Subscriber("s", 2), Publisher("safe/1")
+    away.subscribe("safe/1", qos=1)
+    away.say(Disconnect())
+    for each in (subscriber, publisher):
+        each.come(group)
+    subscriber.subscribe("safe/1")
+    group.crash("b")
+    publisher.publish()
+    settle(group, publisher)
+    heir = group.start("b")
+    while not heir.buffer.numbers():
+        group.now_ns += MS
+        group.turn()
+    for _ in range(turns):
+        group.turn()
+    assert subscriber.answer()
+    settle(group, subscriber)
+    group.pass_time(JOIN_NS)
+    group.crash("a")
+    group.pass_time(100 * MS)
+    subscriber.come(group)
+    settle(group, subscriber)
+    assert subscriber.got == {b"0": 1}
+
+
 @pytest.mark.parametrize("kind", [Group, KeptGroup])
 def test_an_identifier_that_was_given_back_is_not_open_at_a_new_heir(kind: type[Group]) -> None:
     """Its message still waits for a session that is away, and is copied to a backup that comes later."""

@@ -41,6 +41,7 @@ SEEDS_OF_NOTE = (
     1500011220,  # a client leaves while a message is on its way to it
     2100005418,  # what was sent again comes to a subscriber that was away
     2100005510,  # two members begin to serve within a millisecond, and one gives way
+    2200001423,  # a subscriber answers while a new heir is told of its session
     1600001324,  # a member greets before it serves, over a connection that replaces another
     1600001953,  # a publisher writes ahead at a standby, and alone keeps more than its bound
 )

@@ -489,7 +489,7 @@ cdef class Session:
         if flight == NULL or flight.stage < AWAITS_PUBREC:
             return 0
         if flight.stage == AWAITS_PUBREC:
-            self.board.note(TAKEN, self.serial, packet_id, 0)
+            self.board.note(TAKEN, self.serial, packet_id, flight.message.minor)
             if is_news(self.board, flight.message):
                 self.board.had_at_once(flight.message, self.serial)
             self.unload(flight)

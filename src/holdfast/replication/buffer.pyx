@@ -271,6 +271,12 @@ cdef class BackupBuffer:
             if m != NULL and m.flags & JOURNALED:
                 self.await_journal()
             self.had(flights[packet_id][0], serial >> 6, <uint64_t>1 << (serial & 63))
+        elif at[0] == TAKEN:    # of a delivery that was under way before this backup was there, and is not told of yet
+            self.asked = True
+            m = self.find(number)
+            if m != NULL and m.flags & JOURNALED:
+                self.await_journal()
+            self.had(number, serial >> 6, <uint64_t>1 << (serial & 63))
         elif at[0] == LANDED:
             flights.pop(packet_id, None)
             self.core.board.log_flight(0, serial, packet_id)
