@@ -18,13 +18,14 @@ from holdfast.config import (
     PARTS_OF_MEMORY,
     Checked,
     Limits,
+    Relations,
+    known,
     load,
     loads,
     named,
-    text,
-    whole,
 )
 from holdfast.errors import ConfigError, Problem
+from holdfast.readers import text, whole
 
 # Every field of [limits]: a value that does, and one that does not.
 FIELDS = {
@@ -283,6 +284,7 @@ def test_a_misspelt_name_hides_no_other_problem() -> None:
     """Its value is read for what was meant: that is not missing, and what depends on it is judged too."""
     part = '[[part]]\nloss_tolerence = 1\nname = "a"\nloss_run = 2\n'
     assert said_of(part + part) == {
+        "part": "a name is there twice",
         "part[0].loss_tolerence": "unknown name; did you mean loss_tolerance?",
         "part[0].loss_run": "more than loss_tolerance",
         "part[1].loss_tolerence": "unknown name; did you mean loss_tolerance?",
@@ -322,3 +324,131 @@ def test_a_value_that_is_one_of_a_few_is_checked_in_code_too() -> None:
     with pytest.raises(ConfigError):
         Part(loss_tolerance=1, name="a", unarbitrated="goon")  # type: ignore[arg-type]
     assert Part(loss_tolerance=1, name="a", mode="slow").mode == "slow"
+
+
+# -- what is wrong hides nothing that does not depend on it --------------------------------------------------
+
+
+class Inner(Checked, frozen=True, kw_only=True):
+    about = "for those within"
+
+    low: Annotated[int, whole(0, 9, 1)]
+    high: Annotated[int, whole(0, 9, 1)] = 9
+    shown: bool = False
+    inner_only: str = ""
+
+
+class Outer(Checked, frozen=True, kw_only=True):
+    first: Annotated[int, whole(0, 9, 1)] = 1
+    second: Annotated[int, whole(0, 9, 1)] = 2
+    third: Annotated[int, whole(0, 9, 1)] = 3
+    inner: Inner | None = None
+    others: tuple[Inner, ...] = named("other", ())
+
+    @property
+    def beyond(self) -> bool:
+        return self.third > 3
+
+    def relations(self) -> Relations:
+        yield self._order_problems()
+        yield self._third_problems()
+        if self.others:
+            yield self._others_problems()
+
+    def _order_problems(self) -> Iterator[Problem]:
+        if self.first > self.second:
+            yield Problem("first", "more than second")
+
+    def _third_problems(self) -> Iterator[Problem]:
+        if self.beyond:
+            yield Problem("third", "more than 3")
+
+    def _others_problems(self) -> Iterator[Problem]:
+        lows = [low for _, low in known(self.others, "low")]
+        if len(set(lows)) < len(lows):
+            yield Problem("other", "a low is there twice")
+
+
+def outer_paths(document: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        loads(document, Outer)
+    return [problem.path for problem in error.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("document", "wrong"),
+    [
+        ("first = 10\nsecond = 0\nthird = 4", ["first", "third"]),
+        ("first = 3\nsecond = []\nthird = 4", ["second", "third"]),
+        ("first = 3\nthird = 10", ["third", "first"]),
+        ("first = 3\nthird = 4", ["first", "third"]),
+        ("first = 3\n[inner]", ["inner.low", "first"]),
+        ("first = 3\ninner = 1", ["inner", "first"]),
+        ("third = 4\nother = 1", ["other", "third"]),
+        ("[[other]]\nlow = 1\nhigh = 10\n[[other]]\nlow = 1", ["other[0].high", "other"]),
+        ("[[other]]\nlow = 10\n[[other]]\nlow = 10", ["other[0].low", "other[1].low"]),
+        ("other = [1, { low = 2 }, { low = 2 }]", ["other[0]", "other"]),
+    ],
+)
+def test_a_bad_value_hides_only_the_relations_that_read_it(document: str, wrong: list[str]) -> None:
+    assert outer_paths(document) == wrong
+
+
+def test_a_bad_value_in_code_hides_only_the_relations_that_read_it() -> None:
+    with pytest.raises(ConfigError) as error:
+        Outer(first=10, second=0, third=4)
+    assert paths(error) == ["first", "third"]
+
+
+@pytest.mark.parametrize(
+    ("document", "wrong"),
+    [
+        (
+            "packet_bytes_max = 0\nconnections_max = 2\nsessions_max = 1",
+            ["packet_bytes_max", "connections_max"],
+        ),
+        (
+            "memory_bytes_max = 0\nqueue_bytes_max = 2\nbuffer_bytes_max = 1",
+            ["memory_bytes_max", "queue_bytes_max"],
+        ),
+        ("buffer_bytes_max = 0\nretained_bytes_max = 1", ["buffer_bytes_max", "packet_bytes_max"]),
+        ("memory_bytes_max = 0\nretained_bytes_max = 1", ["memory_bytes_max"]),
+    ],
+)
+def test_a_bad_limit_is_not_taken_for_one_that_follows(document: str, wrong: list[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        loads(document, Limits)
+    assert paths(error) == wrong
+
+
+def test_a_table_under_a_misspelt_name_is_one_problem_that_says_what_it_needs() -> None:
+    with pytest.raises(ConfigError) as error:
+        loads("[innr]\nhigh = 10", Outer)
+    assert str(error.value.problems[0]) == ("innr: unknown name; did you mean inner? [inner] needs low too")
+    assert paths(error) == ["innr", "innr.high"]
+    assert outer_paths("[innr]\nlow = 1") == ["innr"]
+    assert outer_paths("[innr]\nlwo = 1") == ["innr", "innr.lwo"]
+
+
+def test_a_name_of_another_table_is_said_to_be_there() -> None:
+    with pytest.raises(ConfigError) as error:
+        loads("inner_only = 'x'\n[inner]\nlow = 1\nthird = 1", Outer)
+    there = "in [inner], for those within and in [[other]], for those within"
+    assert [str(each) for each in error.value.problems] == [
+        f"inner_only: unknown name here; it is known {there}",
+        "inner.third: unknown name here; it is known at the top of the file",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "would_do"),
+    [
+        ('shown = "yes"', "expected true or false, for example shown = true"),
+        ("inner_only = 3", 'expected text, for example inner_only = "text"'),
+    ],
+)
+def test_plain_values_have_an_example_too(line: str, would_do: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        loads(f"[inner]\nlow = 1\n{line}", Outer)
+    assert error.value.problems[0].message.endswith(would_do)
+    loads(f"[inner]\nlow = 1\n{would_do.partition('for example ')[2]}", Outer)

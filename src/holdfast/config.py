@@ -4,138 +4,33 @@
 - A name in a file is the field's name without `_ns`; unknown names are problems, never ignored. One that is
   close to a known one is taken for it, so that whatever else is wrong is found too.
 - An object is checked when it is made, from a file or in code: a `Checked` that exists is valid.
+- What is wrong hides nothing that does not depend on it: a table with a bad value is still judged, as a
+  `Partial`, by every relation that does not read that value.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
+import inspect
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
 from holdfast.errors import ConfigError, Problem
 from holdfast.files import open_file
-from holdfast.units import DURATION_NS_MAX, MS, S, parse_duration
+from holdfast.readers import INT_MAX, Reader, did_you_mean, duration, nearest, one_of, show, unfit, whole
+from holdfast.units import MS, S
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-SHOWN_CHARS_MAX = 60
-INT_MAX = 2**53
-PREFIX_CHARS_MIN = 3  # of a name that stands for the known ones that begin with it
-NEAR_MAX = 3
 
 C = TypeVar("C", bound="Checked")
-
-
-# -- readers: how one value of a file is read, and what to say when it does not fit --------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Attached to a field with Annotated. `decode` and `check` raise ValueError, saying why if it helps."""
-
-    expected: str
-    example: str
-    decode: Callable[[Any], Any]
-    check: Callable[[Any], None]
-
-    def read(self, found: object) -> Any:
-        value = self.decode(found)
-        self.check(value)
-        return value
-
-
-def _in_range(low: int, high: int, optional: bool) -> Callable[[int | None], None]:
-    def check(value: int | None) -> None:
-        if value is None and optional:
-            return
-        if value is None or not low <= value <= high:
-            raise ValueError
-
-    return check
-
-
-def whole(low: int, high: int, example: int, infinite: str = "", optional: bool = False) -> Reader:
-    """A whole number from `low` to `high`; `infinite` is the word that stands for no bound (None inside).
-
-    `optional` lets a file leave it out, which is None inside.
-    """
-
-    def decode(found: object) -> int | None:
-        if infinite and found == infinite:
-            return None
-        if not isinstance(found, int) or isinstance(found, bool):
-            raise ValueError
-        return found
-
-    bounds = f"from {low} to {high}" if high < INT_MAX else f"of at least {low}"
-    word = f' or "{infinite}"' if infinite else ""
-    check = _in_range(low, high, optional=optional or bool(infinite))
-    return Reader(f"a whole number {bounds}{word}", str(example), decode, check)
-
-
-def duration(low_ns: Literal[0, 1], example: str, infinite: str = "", optional: bool = False) -> Reader:
-    """Text such as "50ms", nanoseconds inside; `infinite` and `optional` as for a whole number."""
-
-    def decode(found: object) -> int | None:
-        if infinite and found == infinite:
-            return None
-        if not isinstance(found, str):
-            raise ValueError
-        return parse_duration(found)
-
-    word = f' or "{infinite}"' if infinite else ""
-    longer = " longer than 0" if low_ns else ""
-    check = _in_range(low_ns, DURATION_NS_MAX, optional=optional or bool(infinite))
-    return Reader(f"a duration{longer}{word}", f'"{example}"', decode, check)
-
-
-def fraction_ppm(example: str) -> Reader:
-    """A number above 0 and at most 1, millionths inside."""
-
-    def decode(found: object) -> int:
-        if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found <= 1:
-            raise ValueError
-        return round(found * 1_000_000)
-
-    return Reader("a number above 0 and at most 1", example, decode, _in_range(1, 1_000_000, optional=False))
-
-
-def text(chars_max: int, example: str) -> Reader:
-    """Text that is not empty."""
-
-    def decode(found: object) -> str:
-        if not isinstance(found, str):
-            raise ValueError
-        return found
-
-    def check(value: str) -> None:
-        if not 1 <= len(value) <= chars_max or not value.isprintable():
-            raise ValueError
-
-    return Reader(f"printable text of 1 to {chars_max} characters", json.dumps(example), decode, check)
-
-
-def one_of(*words: str) -> Reader:
-    """One of a few words."""
-
-    def decode(found: object) -> str:
-        if not isinstance(found, str):
-            raise ValueError
-        return found
-
-    def check(value: str) -> None:
-        if value not in words:
-            raise ValueError(did_you_mean(value, words, quoted=True))
-
-    return Reader(" or ".join(json.dumps(word) for word in words), json.dumps(words[0]), decode, check)
+Relations: TypeAlias = "Iterable[Problem | Relations]"
 
 
 # -- objects that check themselves ---------------------------------------------------------------------------
@@ -144,16 +39,32 @@ def one_of(*words: str) -> Reader:
 class Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A configuration object. Making one that is not valid raises ConfigError with all its problems."""
 
-    def relations(self) -> Iterable[Problem]:
-        """What is wrong between fields that are each right by themselves."""
+    about: ClassVar[str] = ""  # what its names are about, for who writes one of them elsewhere
+
+    def relations(self) -> Relations:
+        """What is wrong between fields that are each right by themselves.
+
+        Of a table with bad values as much is told as can be, up to the first bad one that is read. What is
+        yielded as a generator of its own is told up to there by itself.
+        """
         return ()
 
-    def __post_init__(self) -> None:
-        problems = list(self._field_problems()) or list(self.relations())
-        if problems:
-            raise ConfigError(type(self).__name__, problems)
+    @classmethod
+    def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """With what follows from the values that are given; those that are bad are not in it."""
+        return given
 
-    def _field_problems(self) -> Iterator[Problem]:
+    def __post_init__(self) -> None:
+        problems = dict(self._field_problems())
+        judged = self
+        if problems:
+            right = [name for name in self.__struct_fields__ if name not in problems]
+            judged = _partial(type(self), {name: getattr(self, name) for name in right})
+        found = [*problems.values(), *told(judged.relations())]
+        if found:
+            raise ConfigError(type(self).__name__, found)
+
+    def _field_problems(self) -> Iterator[tuple[str, Problem]]:
         for field in _fields(type(self)):
             if field.reader is None:
                 continue
@@ -161,7 +72,52 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             try:
                 field.reader.check(value)
             except ValueError as error:
-                yield Problem(field.key, _unfit(value, str(error), field.reader, field.key))
+                problem = Problem(field.key, unfit(value, str(error), field.reader, field.key))
+                yield field.attribute, problem
+
+
+class Unknown(Exception):
+    """Something was read that is wrong, and was told already."""
+
+
+class Partial:
+    """A `Checked` of which some values are wrong: reading one of them raises Unknown."""
+
+    def __init__(self, struct: type[Checked], values: dict[str, Any]) -> None:
+        self._struct, self._values = struct, values
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._values:
+            return self._values[name]
+        if name in self._struct.__struct_fields__:
+            raise Unknown(name)
+        found = inspect.getattr_static(self._struct, name)
+        return found.__get__(self, self._struct) if hasattr(found, "__get__") else found
+
+
+def _partial(struct: type[C], values: dict[str, Any]) -> C:
+    return cast("C", Partial(struct, struct.completed(values)))
+
+
+def told(relations: Relations) -> Iterator[Problem]:
+    """The problems; a relation ends where it reads what is unknown, others do not."""
+    try:
+        for each in relations:
+            if isinstance(each, Problem):
+                yield each
+            else:
+                yield from told(each)
+    except Unknown:
+        return
+
+
+def known(objects: Iterable[Checked], name: str) -> Iterator[tuple[int, Any]]:
+    """That field of each of them, with their numbers; those without are left out."""
+    for index, each in enumerate(objects):
+        try:
+            yield index, getattr(each, name)
+        except Unknown:
+            continue
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +127,52 @@ class _Field:
     hint: Any
     reader: Reader | None
     required: bool
+    default: Any
+    default_factory: Any
+
+    def made(self) -> Any:
+        """What it is if nothing is said."""
+        return self.default_factory() if self.default is msgspec.NODEFAULT else self.default
 
 
 @cache
 def _fields(struct: type[Checked]) -> tuple[_Field, ...]:
     return tuple(
-        _Field(field.name, field.encode_name, field.type, _reader_of(field.type), field.required)
+        _Field(
+            field.name,
+            field.encode_name,
+            field.type,
+            _reader_of(field.type),
+            field.required,
+            field.default,
+            field.default_factory,
+        )
         for field in msgspec.structs.fields(struct)
     )
+
+
+def _is_table(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Checked)
+
+
+def _said(key: str, struct: type[Checked], found: dict[str, object]) -> bool:
+    """Whether it is there, if under a name that is close to it."""
+    return key in found or any(nearest(each, _keys(struct)) == [key] for each in found)
+
+
+def _keys(struct: type[Checked]) -> set[str]:
+    return {field.key for field in _fields(struct)}
+
+
+def _tables(struct: type[Checked]) -> Iterator[tuple[str, type[Checked]]]:
+    """Every table of a file of that kind, with the words for where it is."""
+    yield "at the top of the file", struct
+    for field in _fields(struct):
+        for part in (field.hint, *get_args(field.hint)):
+            if _is_table(part):
+                many = get_origin(field.hint) is tuple
+                place = f"in [[{field.key}]]" if many else f"in [{field.key}]"
+                yield place + (f", {part.about}" if part.about else ""), part
 
 
 def _reader_of(hint: Any) -> Reader | None:
@@ -193,49 +187,8 @@ def named(key: str, default: Any) -> Any:
     return msgspec.field(name=key, default=default)
 
 
-# -- words for problems --------------------------------------------------------------------------------------
-
-
-def _show(found: object) -> str:
-    if isinstance(found, dict):
-        return "a table"
-    if isinstance(found, list):
-        return "an array"
-    if isinstance(found, bool | str):
-        shown = json.dumps(found, ensure_ascii=False)
-        return shown if len(shown) <= SHOWN_CHARS_MAX else shown[: SHOWN_CHARS_MAX - 1] + "…"
-    return str(found)[:SHOWN_CHARS_MAX]
-
-
-def _unfit(found: object, why: str, reader: Reader, key: str, item: bool = False) -> str:
-    because = f" ({why})" if why else ""
-    example = f"[{reader.example}]" if item else reader.example
-    return f"found {_show(found)}{because}; expected {reader.expected}, for example {key} = {example}"
-
-
-def nearest(found: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """What `found` was probably meant to be: the known names that begin with it, or else the most similar."""
-    plain = {_letters(each): each for each in known}
-    wanted = _letters(found[:SHOWN_CHARS_MAX])
-    begun = [each for letters, each in plain.items() if letters.startswith(wanted)]
-    if len(wanted) >= PREFIX_CHARS_MIN and 1 <= len(begun) <= NEAR_MAX:
-        return begun
-    return [plain[letters] for letters in difflib.get_close_matches(wanted, plain, n=most)]
-
-
-def _letters(name: str) -> str:
-    """Without what people mix up: capitals, hyphens and underscores."""
-    return name.lower().replace("-", "").replace("_", "")
-
-
-def did_you_mean(found: str, known: Iterable[str], otherwise: str = "", quoted: bool = False) -> str:
-    """The question, or `otherwise` if nothing known is near."""
-    near = [json.dumps(each) if quoted else each for each in nearest(found, known)]
-    return f"did you mean {' or '.join(near)}?" if near else otherwise
-
-
 def _join(at: str, key: str) -> str:
-    name = key if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", key) else _show(key)
+    name = key if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", key) else show(key)
     return f"{at}.{name}" if at else name
 
 
@@ -246,11 +199,14 @@ def _inside(at: str, path: str) -> str:
 # -- the walk: a parsed document against a type, collecting problems -----------------------------------------
 
 _BAD = object()
+PLAIN = {bool: ("true or false", "true"), str: ("text", '"text"')}
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, root: Any = None) -> None:
         self.problems: list[Problem] = []
+        self.tables = list(_tables(root)) if _is_table(root) else []
+        self.guessed: set[str] = set()  # paths of tables whose names were not known
 
     def bad(self, at: str, message: str) -> object:
         self.problems.append(Problem(at, message))
@@ -262,7 +218,7 @@ class _Walk:
         reader = _reader_of(hint)
         if reader is not None:
             return self.leaf(found, reader, at, key)
-        if isinstance(hint, type) and issubclass(hint, Checked):
+        if _is_table(hint):
             return self.table(found, hint, at)
         origin, parts = get_origin(hint), get_args(hint)
         if origin is tuple and len(parts) == 2 and parts[1] is Ellipsis:
@@ -272,20 +228,25 @@ class _Walk:
         try:
             return msgspec.convert(found, hint)
         except msgspec.ValidationError as error:
-            return self.bad(at, f"found {_show(found)}; {str(error)[:1].lower()}{str(error)[1:]}")
+            would_do = f"{str(error)[:1].lower()}{str(error)[1:]}"
+            if hint in PLAIN:
+                expected, example = PLAIN[hint]
+                would_do = f"expected {expected}, for example {key} = {example}"
+            return self.bad(at, f"found {show(found)}; {would_do}")
 
     def leaf(self, found: object, reader: Reader, at: str, key: str) -> object:
         try:
             return reader.read(found)
         except ValueError as error:
-            return self.bad(at, _unfit(found, str(error), reader, key, item=at.endswith("]")))
+            return self.bad(at, unfit(found, str(error), reader, key, item=at.endswith("]")))
 
     def array(self, found: object, hint: Any, at: str, key: str) -> object:
         if not isinstance(found, list):
-            tables = isinstance(hint, type) and issubclass(hint, Checked)
-            would_do = f"write [[{key}]]" if tables else f"write {key} = [{_show(found)}]"
-            return self.bad(at, f"found {_show(found)}; expected an array: {would_do}")
+            would_do = f"write [[{key}]]" if _is_table(hint) else f"write {key} = [{show(found)}]"
+            return self.bad(at, f"found {show(found)}; expected an array: {would_do}")
         values = [self.item(each, hint, f"{at}[{index}]", key) for index, each in enumerate(found)]
+        if _is_table(hint):
+            values = [_partial(hint, {}) if value is _BAD else value for value in values]
         return _BAD if any(value is _BAD for value in values) else tuple(values)
 
     def item(self, found: object, hint: Any, at: str, key: str) -> object:
@@ -294,42 +255,73 @@ class _Walk:
         value = self.value(found, hint, at, key)
         if isinstance(found, dict) and isinstance(name := found.get("name"), str):
             self.problems[before:] = [
-                Problem(each.path, f"{each.message} (in {_show(name)})") for each in self.problems[before:]
+                Problem(each.path, f"{each.message} (in {show(name)})") for each in self.problems[before:]
             ]
         return value
 
     def mapping(self, found: object, hint: Any, at: str) -> object:
         if not isinstance(found, dict):
-            return self.bad(at, f"found {_show(found)}; expected a table of names and values")
+            return self.bad(at, f"found {show(found)}; expected a table of names and values")
         values = {key: self.value(each, hint, _join(at, key), key) for key, each in found.items()}
         return _BAD if any(value is _BAD for value in values.values()) else values
 
     def table(self, found: object, struct: type[Checked], at: str) -> object:
         if not isinstance(found, dict):
-            return self.bad(at, f"found {_show(found)}; expected a table: write [{at}]")
+            return self.bad(at, f"found {show(found)}; expected a table: write [{at}]")
         fields = {field.key: field for field in _fields(struct)}
+        before = len(self.problems)
         said = {key: key for key in found if key in fields}  # the key under which each field was found
         for key in found:
             if key not in fields:
-                known_here = f"known here: {', '.join(fields)}"
-                self.bad(_join(at, key), f"unknown name; {did_you_mean(key, fields, known_here)}")
-                near = nearest(key, fields)
-                if len(near) == 1:
-                    said.setdefault(near[0], key)
+                self.unknown(key, found[key], struct, at, said)
         values = {}
         for key, field in fields.items():
             if key in said:
                 written = said[key]
                 values[field.attribute] = self.value(found[written], field.hint, _join(at, written), key)
             elif field.required:
-                values[field.attribute] = self.bad(_join(at, key), self.missing(field))
-        if any(value is _BAD for value in values.values()):
-            return _BAD
+                if at not in self.guessed:
+                    self.bad(_join(at, key), self.missing(field))
+            else:
+                values[field.attribute] = field.made()
+        values = {attribute: value for attribute, value in values.items() if value is not _BAD}
+        if len(self.problems) > before or len(values) < len(fields):
+            partial = _partial(struct, values)
+            self.inside(at, told(partial.relations()))
+            return partial
         try:
             return struct(**values)
         except ConfigError as error:
-            self.problems += [Problem(_inside(at, each.path), each.message) for each in error.problems]
-            return _BAD
+            self.inside(at, error.problems)
+            return _partial(struct, values)
+
+    def inside(self, at: str, problems: Iterable[Problem]) -> None:
+        self.problems += [Problem(_inside(at, each.path), each.message) for each in problems]
+
+    def unknown(self, key: str, found: object, struct: type[Checked], at: str, said: dict[str, str]) -> None:
+        """A name that is not known here: of another table, or taken for the one that it is close to."""
+        fields = {field.key: field for field in _fields(struct)}
+        elsewhere = [place for place, other in self.tables if other is not struct and key in _keys(other)]
+        if elsewhere:
+            self.bad(_join(at, key), f"unknown name here; it is known {' and '.join(elsewhere)}")
+            return
+        would_do = did_you_mean(key, fields, f"known here: {', '.join(fields)}")
+        near = nearest(key, fields)
+        if len(near) == 1 and near[0] not in said:
+            said[near[0]] = key
+            would_do += self.guess(found, fields[near[0]], _join(at, key))
+        self.bad(_join(at, key), f"unknown name; {would_do}")
+
+    def guess(self, found: object, field: _Field, at: str) -> str:
+        """What the table that was probably meant would need besides, in as many words."""
+        struct = next((part for part in (field.hint, *get_args(field.hint)) if _is_table(part)), None)
+        if struct is None or not isinstance(found, dict):
+            return ""
+        self.guessed.add(at)
+        needed = [
+            each.key for each in _fields(struct) if each.required and not _said(each.key, struct, found)
+        ]
+        return f" [{field.key}] needs {', '.join(needed)} too" if needed else ""
 
     @staticmethod
     def missing(field: _Field) -> str:
@@ -359,11 +351,21 @@ def loads(document: str, struct: type[C], source: str = "configuration") -> C:
 
 def convert(found: object, hint: Any, source: str, at: str = "") -> Any:
     """What was parsed already, as a `Checked` or as the type of one of its fields; `at` is the path to it."""
-    walk = _Walk()
+    walk = _Walk(hint)
     made = walk.value(found, hint, at, at.rpartition(".")[2])
     if walk.problems:
         raise ConfigError(source, walk.problems)
     return made
+
+
+def examine(path: str | Path, struct: type[C]) -> tuple[C, list[Problem]]:
+    """What a file says as far as it can be used, and all that is wrong with it.
+
+    With problems it may be a `Partial`: judge more of it by `told`, and then refuse it.
+    """
+    walk = _Walk(struct)
+    made = walk.table(parse(read(path), str(path)), struct, "")
+    return cast("C", made), walk.problems
 
 
 def read(path: str | Path) -> str:
@@ -472,34 +474,30 @@ class Limits(Checked, frozen=True, kw_only=True):
     marks_lag_ns: Annotated[int, duration(0, "20ms")] = named("marks_lag", 20 * MS)
     slice_jobs_max: Annotated[int, _count(1000)] = 1000
 
-    def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in PARTS_OF_MEMORY if getattr(self, name) != FROM_MEMORY}
-        memory = self.memory_bytes_max if self.memory_bytes_max != FROM_MEMORY else MEMORY_BYTES
+    @classmethod
+    def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
+        said = {name: value for name, value in given.items() if value != FROM_MEMORY}
+        if "memory_bytes_max" not in given or "packet_bytes_max" not in given:
+            return said
+        memory, packet = said.get("memory_bytes_max", MEMORY_BYTES), given["packet_bytes_max"]
         follows = {name: memory * parts // PARTS for name, parts in PARTS_OF_MEMORY.items()}
         follows["packet_bytes_max"] = max(16, min(PACKET_BYTES, memory // PARTS))
-        follows["pending_bytes_max"] = max(follows["pending_bytes_max"], self.packet_bytes_max)
-        follows["output_bytes_max"] = max(follows["output_bytes_max"], 4 * self.packet_bytes_max)
+        follows["pending_bytes_max"] = max(follows["pending_bytes_max"], packet)
+        follows["output_bytes_max"] = max(follows["output_bytes_max"], 4 * packet)
         follows["queue_bytes_max"] = memory // PARTS
-        follows["memory_bytes_max"] = max(memory, sum((follows | given)[name] for name in PARTS_OF_MEMORY))
-        for name, value in follows.items():
-            if getattr(self, name) == FROM_MEMORY:
+        follows["memory_bytes_max"] = max(memory, sum((follows | said)[name] for name in PARTS_OF_MEMORY))
+        return {name: said.get(name, follows.get(name)) for name in given}
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        for name, value in self.completed(given).items():
+            if given[name] == FROM_MEMORY:
                 msgspec.structs.force_setattr(self, name, value)
         super().__post_init__()
 
-    def relations(self) -> Iterator[Problem]:
-        parts = sum(getattr(self, name) for name in PARTS_OF_MEMORY)
-        if parts > self.memory_bytes_max:
-            yield Problem(
-                "memory_bytes_max",
-                f"{self.memory_bytes_max} is less than its parts together, {parts}: raise it, or lower "
-                + ", ".join(PARTS_OF_MEMORY),
-            )
-        if 4 * self.packet_bytes_max > self.output_bytes_max:
-            yield Problem(
-                "output_bytes_max",
-                f"{self.output_bytes_max} is less than four packets of packet_bytes_max = "
-                f"{self.packet_bytes_max}, which may wait for a client that reads: raise it, or lower that",
-            )
+    def relations(self) -> Relations:
+        yield self._memory_problems()
+        yield self._output_problems()
         for low, high, why in (
             ("packet_bytes_max", "queue_bytes_max", "the largest packet must fit into a subscriber's queue"),
             ("packet_bytes_max", "retained_bytes_max", "the largest packet must fit when it is retained"),
@@ -511,8 +509,26 @@ class Limits(Checked, frozen=True, kw_only=True):
             ("packet_bytes_max", "pending_bytes_max", "the largest packet must fit while it arrives"),
             ("connections_max", "sessions_max", "every connection has a session"),
         ):
-            small, large = getattr(self, low), getattr(self, high)
-            if small > large:
-                yield Problem(
-                    low, f"{small} is more than {high} = {large}; {why}: lower {low} or raise {high}"
-                )
+            yield self._order_problems(low, high, why)
+
+    def _memory_problems(self) -> Iterator[Problem]:
+        parts = sum(getattr(self, name) for name in PARTS_OF_MEMORY)
+        if parts > self.memory_bytes_max:
+            yield Problem(
+                "memory_bytes_max",
+                f"{self.memory_bytes_max} is less than its parts together, {parts}: raise it, or lower "
+                + ", ".join(PARTS_OF_MEMORY),
+            )
+
+    def _output_problems(self) -> Iterator[Problem]:
+        if 4 * self.packet_bytes_max > self.output_bytes_max:
+            yield Problem(
+                "output_bytes_max",
+                f"{self.output_bytes_max} is less than four packets of packet_bytes_max = "
+                f"{self.packet_bytes_max}, which may wait for a client that reads: raise it, or lower that",
+            )
+
+    def _order_problems(self, low: str, high: str, why: str) -> Iterator[Problem]:
+        small, large = getattr(self, low), getattr(self, high)
+        if small > large:
+            yield Problem(low, f"{small} is more than {high} = {large}; {why}: lower {low} or raise {high}")

@@ -60,12 +60,17 @@ def test_a_group_file_with_mistakes_is_refused(tmp_path: Path) -> None:
     )
     done = run_holdfast("broker", "--group", str(path), "--member", "a", "--check-config")
     assert done.returncode == 2
-    for words in ("depth", "peer"):
+    for words in ("depth", "peer", "heartbeat", "unarbitrated", "2 to 4 members"):
         assert words in done.stderr
-    path.write_text(path.read_text().replace("depth = 9\n", "").replace("nowhere", "127.0.0.1:2"))
+    done = run_holdfast("broker", "--group", str(path), "--member", "c", "--check-config")
+    assert "member: none is named 'c'; there are a" in done.stderr
+    assert "depth" in done.stderr
+    alone = path.read_text()
+    path.write_text(alone + '[[member]]\nname = "a"\n')
     done = run_holdfast("broker", "--group", str(path), "--member", "a", "--check-config")
-    for words in ("heartbeat", "unarbitrated", "2 to 4 members"):
-        assert words in done.stderr
+    assert "name = 'a' stands at two members" in done.stderr
+    assert "depth" in done.stderr
+    path.write_text(alone)
     path.write_text(path.read_text().replace("maybe", "goon").replace("silence", "silense"))
     done = run_holdfast("broker", "--group", str(path), "--member", "a", "--check-config")
     for words in ('did you mean "go-on"?', "did you mean silence?", "heartbeat", "2 to 4 members"):

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.contract.file import load_contracts, load_with_assumed, parse_contracts
 from holdfast.contract.model import Capacity, Contract, ContractBook, Deployment, filter_problem
+from holdfast.contract.plan import load_admitted
 from holdfast.errors import ConfigError
 from holdfast.units import MS, S
 
@@ -254,4 +255,57 @@ def test_the_file_is_named_in_every_line(tmp_path: Path) -> None:
     assert [line.split(": ")[:2] for line in str(error.value).splitlines()] == [
         [str(path), "a"],
         [str(path), "b"],
+    ]
+
+
+def test_mistakes_in_one_table_hide_none_in_another(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(
+        """
+        [deployment]
+        broker_to_backup = 1
+        [limits]
+        queue_messages_max = -1
+        [[contract]]
+        name = "a"
+        topics = []
+        deadline = "50ms"
+        period = "0ms"
+        loss_tolerance = 0
+        destination = "mars"
+        [[contract]]
+        name = "a"
+        topics = ["t"]
+        deadline = "50ms"
+        loss_tolerance = -1
+        [[contract]]
+        name = "b"
+        topics = ["t"]
+        deadline = "50ms"
+        loss_tolerance = 0
+        """
+    )
+    with pytest.raises(ConfigError) as error:
+        load_contracts(path)
+    assert [problem.path for problem in error.value.problems] == [
+        "deployment.broker_to_backup",
+        "limits.queue_messages_max",
+        "contract[0].period",
+        "contract[0].topics",
+        "contract[1].loss_tolerance",
+        "contract[0].destination",
+        "contract[1].name",
+        "contract[2].topics[0]",
+    ]
+
+
+def test_a_contract_that_cannot_be_kept_is_told_though_another_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    contract = '[[contract]]\nname = "{}"\ntopics = ["{}"]\ndeadline = "50ms"\nloss_tolerance = {}\n'
+    path.write_text(contract.format("a", "a", 0) + 'period = "50ms"\n' + contract.format("b", "b", -1))
+    with pytest.raises(ConfigError) as error:
+        load_admitted(path)
+    assert [problem.path for problem in error.value.problems] == [
+        "contract[1].loss_tolerance",
+        "contract 'a'",
     ]

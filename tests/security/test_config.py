@@ -8,6 +8,7 @@ import pytest
 from holdfast.config import loads
 from holdfast.errors import ConfigError
 from holdfast.security.config import Listener, Security, load_security, on_loopback, read_secret
+from holdfast.security.files import load_all
 
 WHOLE = """
 anonymous = "never"
@@ -161,3 +162,27 @@ def test_addresses_from_elsewhere_take_what_the_file_says_of_them() -> None:
 )
 def test_loopback_is_what_only_this_machine_reaches(host: str, loopback: bool) -> None:
     assert on_loopback(host) is loopback
+
+
+def test_mistakes_in_the_file_hide_none_in_the_files_that_it_names(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, 'anonymous = "nevr"\nusers = "nobody"\nrules = "rules.toml"\n[tls]\nkey = "no.key"\n'
+    )
+    (tmp_path / "rules.toml").write_text("[[rule]]\nusers = ['u']\nqos_max = 3\n")
+    with pytest.raises(ConfigError) as error:
+        load_all(path)
+    assert [problem.path for problem in error.value.problems] == [
+        "anonymous",
+        "tls.certificate",
+        "users",
+        "tls.key",
+        f"{tmp_path}/rules.toml: rule[0].qos_max",
+    ]
+
+
+def test_a_limit_of_users_is_said_to_be_one() -> None:
+    with pytest.raises(ConfigError) as error:
+        loads("[address_limits]\nmessages_per_s_max = 3", Security)
+    (problem,) = error.value.problems
+    assert problem.message.startswith("unknown name here; it is known")
+    assert "in [limits], for users" in problem.message

@@ -10,7 +10,7 @@ from tests.security.guarded import rules_of
 from holdfast.broker.rules import NEVER, Grant, Who, allows, covers, fill, fill_widely, names, overlap
 from holdfast.errors import ConfigError
 from holdfast.mqtt.topics import matches
-from holdfast.security.rules import load_rules
+from holdfast.security.rules import load_rules, problem_of_pattern
 
 level = st.sampled_from(["a", "b", "$SYS", "", "+"])
 topic_level = st.sampled_from(["a", "b", "c", "$SYS", ""])
@@ -154,6 +154,13 @@ def test_without_a_rule_nothing_is_allowed() -> None:
         ("[[rule]]\nusers = ['u']\nqos_max = 3", "rule[0].qos_max"),
         ("[[rule]]\nusers = ['u']\nclients = ['%u*-*']", "rule[0].clients[0]"),
         ("[[rule]]\nusers = ['u']\nclients = ['a', '%c']", "rule[0].clients[1]"),
+        ("[[rule]]\nusers = ['u']\nclients = ['%U:*']", "rule[0].clients[0]"),
+        ("[[rule]]\nusers = ['u']\npublish = ['%u', '%x/y']", "rule[0].publish[1]"),
+        ("[[rule]]\nusers = ['u']\nsubscribe = ['100%']", "rule[0].subscribe[0]"),
+        ("[[rule]]\nusers = ['u']\ndeny_publish = ['%%%d']", "rule[0].deny_publish[0]"),
+        ("[[rule]]\nusers = ['u']\ndeny_subscribe = ['secret/%C']", "rule[0].deny_subscribe[0]"),
+        ("[[rule]]\neveryone = true\nusers = ['u']", "rule[0].everyone"),
+        ("[groups]\ng = ['u']\n[[rule]]\neveryone = true\ngroups = ['g']", "rule[0].everyone"),
     ],
 )
 def test_what_is_wrong_with_a_rule_is_named(tmp_path: Path, document: str, where: str) -> None:
@@ -161,6 +168,14 @@ def test_what_is_wrong_with_a_rule_is_named(tmp_path: Path, document: str, where
     with pytest.raises(ConfigError) as error:
         load_rules(tmp_path / "rules.toml")
     assert [problem.path for problem in error.value.problems] == [where]
+
+
+@pytest.mark.parametrize("pattern", ["%u", "%c", "%%", "%%x", "a/%%%u/%c%c"])
+def test_what_a_percent_sign_may_stand_for_is_said_where_it_stands_for_nothing(pattern: str) -> None:
+    assert problem_of_pattern(pattern) == ""
+    assert problem_of_pattern(pattern + "/%x") == (
+        "'%x' stands for nothing; %u is the user, %c the client identifier, %% a percent sign"
+    )
 
 
 # Denials, QoS and retain

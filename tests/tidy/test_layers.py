@@ -11,8 +11,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 # Top to bottom. A part may import the parts below it, and itself.
 LAYERS = [
     "cli", "dashboard", "lab", "pipeline", "client", "runtime", "security", "journal", "sim", "control",
-    "federation", "endpoint", "replication", "broker", "mqtt", "contract", "status", "config", "files",
-    "units", "errors", "pieces",
+    "federation", "endpoint", "replication", "broker", "mqtt", "contract", "status", "config", "readers",
+    "files", "units", "errors", "pieces",
 ]  # fmt: skip
 PURE = {"control", "federation", "endpoint", "replication", "broker", "mqtt", "contract"}
 IMPURE_MODULES = {

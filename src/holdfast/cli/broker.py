@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -10,8 +10,8 @@ import typer
 
 from holdfast.address import Address, parse_address
 from holdfast.cli.log_option import LogFormat
-from holdfast.config import did_you_mean
 from holdfast.errors import ConfigError, ConfigErrors, Problem
+from holdfast.readers import did_you_mean
 from holdfast.runtime.options import BrokerOptions
 
 T = TypeVar("T")
@@ -119,24 +119,24 @@ class Faults:
     """Everything that is wrong with the options and files together; what two look at is told once."""
 
     def __init__(self) -> None:
-        self._errors: dict[str, ConfigError] = {}
+        self._found: dict[str, list[Problem]] = {}  # by where they are
 
-    def add(self, problems: list[Problem]) -> None:
-        if problems:
-            error = ConfigError("holdfast broker", problems)
-            self._errors[str(error)] = error
+    def add(self, problems: Iterable[Problem], source: str = "holdfast broker") -> None:
+        found = self._found.setdefault(source, [])
+        found += [problem for problem in problems if problem not in found]
 
     def found_by(self, judge: Callable[[], T]) -> T | None:
         """What it says; None: it found faults."""
         try:
             return judge()
         except ConfigError as error:
-            self._errors[str(error)] = error
+            self.add(error.problems, error.source)
             return None
 
     def tell(self) -> None:
-        if self._errors:
-            raise ConfigErrors(list(self._errors.values()))
+        errors = [ConfigError(source, problems) for source, problems in self._found.items() if problems]
+        if errors:
+            raise ConfigErrors(errors)
 
 
 def security_listeners(security: Path) -> list[str]:

@@ -6,23 +6,23 @@ and can be told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from holdfast.config import Checked, Limits, duration, load, loads, named, parse, read, whole
+from holdfast.config import examine, load, loads, named, parse, read
 from holdfast.contract.model import (
     CONTRACT_DEFAULT,
     DESTINATION_DEFAULT,
-    Capacity,
     Contract,
     ContractBook,
     Deployment,
     Promise,
+    Terms,
 )
-from holdfast.errors import ConfigError, Problem
+from holdfast.errors import Problem
+from holdfast.readers import duration, whole
 from holdfast.units import S, format_duration
 
 
@@ -47,18 +47,13 @@ class _DefaultPromise(Promise, frozen=True, kw_only=True):
         )
 
 
-class _ContractFile(Checked, frozen=True, kw_only=True):
-    deployment: Deployment = Deployment()
-    capacity: Capacity = Capacity()
-    limits: Limits = Limits()
-    default: _DefaultPromise = _DefaultPromise()
-    contracts: tuple[Contract, ...] = named("contract", ())
+class ContractFile(Terms, frozen=True, kw_only=True):
+    """The whole file; its default may leave out where it goes."""
 
-    def relations(self) -> Iterator[Problem]:
-        try:
-            self.book()
-        except ConfigError as error:
-            yield from error.problems
+    default: _DefaultPromise = _DefaultPromise()
+
+    def default_destination(self) -> str:
+        return self.default.destination
 
     def book(self) -> ContractBook:
         return ContractBook(
@@ -70,9 +65,14 @@ class _ContractFile(Checked, frozen=True, kw_only=True):
         )
 
 
+def examine_contracts(path: str | Path) -> tuple[ContractFile, list[Problem]]:
+    """What a file says as far as it can be used, and all that is wrong with it."""
+    return examine(path, ContractFile)
+
+
 def load_contracts(path: str | Path) -> ContractBook:
     """The contract file at `path`."""
-    return load(path, _ContractFile).book()
+    return load(path, ContractFile).book()
 
 
 def load_with_assumed(path: str | Path) -> tuple[ContractBook, dict[str, str]]:
@@ -95,4 +95,4 @@ def _written(value: int | dict[str, int]) -> str:
 
 def parse_contracts(document: str, source: str = "contracts") -> ContractBook:
     """The same for text that is already in memory."""
-    return loads(document, _ContractFile, source).book()
+    return loads(document, ContractFile, source).book()

@@ -13,19 +13,9 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.config import (
-    INT_MAX,
-    Checked,
-    Limits,
-    Reader,
-    did_you_mean,
-    duration,
-    fraction_ppm,
-    named,
-    text,
-    whole,
-)
+from holdfast.config import Checked, Limits, Relations, known, named
 from holdfast.errors import Problem
+from holdfast.readers import INT_MAX, Reader, did_you_mean, duration, fraction_ppm, text, whole
 from holdfast.units import MS, US, S
 
 FILTER_BYTES_MAX = 65_535
@@ -142,8 +132,8 @@ class Capacity(Checked, frozen=True, kw_only=True):
 CONTRACT_DEFAULT = Contract(name="default", topics=("#",), deadline_ns=1 * S, loss_tolerance=None)
 
 
-class ContractBook(Checked, frozen=True, kw_only=True):
-    """Everything that one contract file says. `default` is what topics without a contract get.
+class Terms(Checked, frozen=True, kw_only=True):
+    """The tables of a contract file, and what is wrong between them.
 
     Problems are named as in the file, where contracts are `contract[0]`, `contract[1]` and so on.
     """
@@ -151,30 +141,45 @@ class ContractBook(Checked, frozen=True, kw_only=True):
     deployment: Deployment = Deployment()
     capacity: Capacity = Capacity()
     limits: Limits = Limits()
-    default: Contract = CONTRACT_DEFAULT
     contracts: tuple[Contract, ...] = named("contract", ())
 
-    def relations(self) -> Iterator[Problem]:
-        yield from self._destination_problems()
+    def default_destination(self) -> str:
+        """Of topics without a contract; empty: one that is known."""
+        return ""
+
+    def relations(self) -> Relations:
+        yield self._default_problems()
+        yield self._contract_problems()
+        yield self._count_problems()
+
+    def _default_problems(self) -> Iterator[Problem]:
+        yield from self._destination_problems("default", self.default_destination())
+
+    def _contract_problems(self) -> Relations:
+        for index, destination in known(self.contracts, "destination"):
+            yield self._destination_problems(f"contract[{index}]", destination)
         yield from _name_problems(self.contracts)
         yield from _duplicate_filter_problems(self.contracts)
-        yield from self._limit_problems()
+        for index, topics in known(self.contracts, "topics"):
+            yield self._level_problems(index, topics)
 
-    def _destination_problems(self) -> Iterator[Problem]:
-        known = self.deployment.broker_to_subscriber_ns
-        places = [("default", self.default)]
-        places += [(f"contract[{index}]", contract) for index, contract in enumerate(self.contracts)]
-        for at, contract in places:
-            if contract.destination not in known:
-                near = did_you_mean(contract.destination, known)
-                near = f"; {near}" if near else ""
-                yield Problem(
-                    f"{at}.destination",
-                    f'"{contract.destination}" is not in deployment.broker_to_subscriber, '
-                    f"which has {', '.join(known)}{near} (in {contract.name!r})",
-                )
+    def _destination_problems(self, at: str, destination: str) -> Iterator[Problem]:
+        there = self.deployment.broker_to_subscriber_ns
+        if destination and destination not in there:
+            near = did_you_mean(destination, there)
+            near = f"; {near}" if near else ""
+            yield Problem(
+                f"{at}.destination",
+                f'"{destination}" is not in deployment.broker_to_subscriber, '
+                f"which has {', '.join(there)}{near}{self._in(at)}",
+            )
 
-    def _limit_problems(self) -> Iterator[Problem]:
+    def _in(self, at: str) -> str:
+        names = {f"contract[{index}]": name for index, name in known(self.contracts, "name")}
+        names["default"] = CONTRACT_DEFAULT.name
+        return f" (in {names[at]!r})" if at in names else ""
+
+    def _count_problems(self) -> Iterator[Problem]:
         topics = sum(contract.count for contract in self.contracts)
         if topics > self.limits.topics_max:
             yield Problem(
@@ -182,36 +187,48 @@ class ContractBook(Checked, frozen=True, kw_only=True):
                 f"the contracts expect {topics} topics (their counts), more than topics_max = "
                 f"{self.limits.topics_max}: raise it, or lower the counts",
             )
-        for index, contract in enumerate(self.contracts):
-            for place, topic_filter in enumerate(contract.topics):
-                levels = topic_filter.count("/") + 1
-                if levels > self.limits.topic_levels_max:
-                    yield Problem(
-                        f"contract[{index}].topics[{place}]",
-                        f"it has {levels} levels, more than limits.topic_levels_max = "
-                        f"{self.limits.topic_levels_max}: no topic can match it",
-                    )
+
+    def _level_problems(self, index: int, topics: tuple[str, ...]) -> Iterator[Problem]:
+        for place, topic_filter in enumerate(topics):
+            levels = topic_filter.count("/") + 1
+            if levels > self.limits.topic_levels_max:
+                yield Problem(
+                    f"contract[{index}].topics[{place}]",
+                    f"it has {levels} levels, more than limits.topic_levels_max = "
+                    f"{self.limits.topic_levels_max}: no topic can match it",
+                )
+
+
+class ContractBook(Terms, frozen=True, kw_only=True):
+    """Everything that one contract file says. `default` is what topics without a contract get."""
+
+    default: Contract = CONTRACT_DEFAULT
+
+    def default_destination(self) -> str:
+        return self.default.destination
 
 
 def _name_problems(contracts: Iterable[Contract]) -> Iterator[Problem]:
     first: dict[str, int] = {}
-    for index, contract in enumerate(contracts):
-        if contract.name in first:
+    for index, name in known(contracts, "name"):
+        if name in first:
             yield Problem(
                 f"contract[{index}].name",
-                f'"{contract.name}" is already the name of contract[{first[contract.name]}]: choose another',
+                f'"{name}" is already the name of contract[{first[name]}]: choose another',
             )
-        first.setdefault(contract.name, index)
+        first.setdefault(name, index)
 
 
 def _duplicate_filter_problems(contracts: Iterable[Contract]) -> Iterator[Problem]:
-    owner: dict[str, tuple[int, str]] = {}
-    for index, contract in enumerate(contracts):
-        for place, topic_filter in enumerate(contract.topics):
+    owner: dict[str, int] = {}
+    names = dict(known(contracts, "name"))
+    for index, topics in known(contracts, "topics"):
+        for place, topic_filter in enumerate(topics):
             if topic_filter in owner:
-                earlier, name = owner[topic_filter]
+                earlier = owner[topic_filter]
+                called = f' ("{names[earlier]}")' if earlier in names else ""
                 yield Problem(
                     f"contract[{index}].topics[{place}]",
-                    f'"{topic_filter[:60]}" already belongs to contract[{earlier}] ("{name}"): drop one',
+                    f'"{topic_filter[:60]}" already belongs to contract[{earlier}]{called}: drop one',
                 )
-            owner.setdefault(topic_filter, (index, contract.name))
+            owner.setdefault(topic_filter, index)

@@ -6,14 +6,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from holdfast.config import told
 from holdfast.contract.admission import Admission, admit, order_groups
-from holdfast.contract.file import load_contracts
+from holdfast.contract.file import ContractFile, examine_contracts
 from holdfast.contract.load import Load, check_load
-from holdfast.contract.model import Contract, ContractBook
+from holdfast.contract.model import Contract, ContractBook, Deployment
 from holdfast.errors import ConfigError, Problem
 
 
@@ -61,13 +63,28 @@ def make_plan(book: ContractBook) -> Plan:
 
 def load_admitted(path: Path) -> ContractBook:
     """The book of a file whose every promise can be kept; a refused contract is a problem of the file."""
-    book = load_contracts(path)
+    file, problems = examine_contracts(path)
+    if problems:
+        raise ConfigError(str(path), [*problems, *told(_refusals(file))])
+    book = file.book()
     plan = make_plan(book)
     judged = [*plan.admissions, (book.default, plan.default)]
     refused = [Problem(f"contract {c.name!r}", a.reason) for c, a in judged if not a.admitted]
     if refused:
         raise ConfigError(str(path), refused)
     return book
+
+
+def _refusals(file: ContractFile) -> Iterator[Problem]:
+    """What can be said of single contracts of a file that cannot be used as a whole."""
+    deployment = file.deployment
+    for contract in file.contracts:
+        if not isinstance(contract, Contract) or not isinstance(deployment, Deployment):
+            continue  # its problems are told already
+        if contract.destination in deployment.broker_to_subscriber_ns:
+            admission = admit(contract, deployment)
+            if not admission.admitted:
+                yield Problem(f"contract {contract.name!r}", admission.reason)
 
 
 def _replicated_fraction(admissions: list[tuple[Contract, Admission]]) -> float:

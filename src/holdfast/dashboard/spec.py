@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from holdfast.address import Address
-from holdfast.config import Checked, text
+from holdfast.config import Checked
 from holdfast.errors import Unavailable
+from holdfast.readers import text
 
 Action = Literal["kill", "restart"]
 

@@ -15,10 +15,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.config import INT_MAX, convert, parse, read, text, whole
+from holdfast.config import convert, parse, read
 from holdfast.errors import ConfigError, Problem
 from holdfast.lab.model import REPETITIONS_MAX, Expect, Experiment, Plan, Quick, Vary
 from holdfast.lab.paths import flatten, hint_at, missing_table, setting_problems, with_value
+from holdfast.readers import INT_MAX, text, whole
 
 FOLDER_VARIABLE = "HOLDFAST_EXPERIMENTS"
 SOURCE_TREE = Path(__file__).parents[3]

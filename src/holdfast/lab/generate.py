@@ -22,12 +22,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config import INT_MAX, convert
+from holdfast.config import convert
 from holdfast.contract.admission import admit
 from holdfast.contract.load import check_load
 from holdfast.errors import ConfigError, Problem
 from holdfast.lab.model import Experiment, Plan, Trial, label_of
 from holdfast.lab.paths import with_value
+from holdfast.readers import INT_MAX
 from holdfast.units import S, format_duration
 
 TRIALS_MAX = 9999

@@ -15,10 +15,11 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from holdfast.broker.terms import POLICIES
-from holdfast.config import INT_MAX, Checked, Limits, Reader, duration, named, text, whole
+from holdfast.config import Checked, Limits, named
 from holdfast.contract.model import Capacity, Contract, ContractBook, Deployment
 from holdfast.errors import ConfigError, Problem
 from holdfast.lab.paths import flatten, setting_problems, with_value
+from holdfast.readers import INT_MAX, Reader, duration, text, whole
 from holdfast.replication.group import Switches
 from holdfast.units import MS, S, format_duration, parse_duration
 

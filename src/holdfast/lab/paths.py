@@ -15,8 +15,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
-from holdfast.config import convert, did_you_mean
+from holdfast.config import convert
 from holdfast.errors import ConfigError, Problem
+from holdfast.readers import did_you_mean
 
 
 def flatten(tables: dict[str, Any], at: str = "") -> dict[str, Any]:

@@ -18,11 +18,12 @@ from msgspec.structs import replace
 
 from holdfast.client.login import Login
 from holdfast.client.tls import ClientTls
-from holdfast.config import Checked, Reader, did_you_mean, duration, load, loads, named, text, whole
+from holdfast.config import Checked, load, loads, named
 from holdfast.contract.model import TopicFilter
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.channels import NAME, PARAMETER_TYPES, PARAMETERS_MAX
 from holdfast.pipeline.datasets.types import KEY_TYPES, is_key_type, parse_type
+from holdfast.readers import Reader, did_you_mean, duration, text, whole
 from holdfast.units import S
 
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")

@@ -14,9 +14,10 @@ from typing import Annotated
 import msgspec
 
 from holdfast.address import Address, parse_address
-from holdfast.config import Checked, did_you_mean, duration, load, named, text, whole
+from holdfast.config import Checked, Relations, examine, known, named, told
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.conventions import Place
+from holdfast.readers import did_you_mean, duration, text, whole
 from holdfast.units import MS, S, format_duration
 
 MEMBERS_MAX = 4
@@ -31,12 +32,19 @@ class MemberConfig(Checked, frozen=True, kw_only=True):
     mqtt: Annotated[str, text(300, "127.0.0.1:1883")]
     peer: Annotated[str, text(300, "127.0.0.1:2883")]
 
-    def relations(self) -> Iterator[Problem]:
+    def relations(self) -> Relations:
+        yield self._name_problems()
+        for key in ("mqtt", "peer"):
+            yield self._address_problems(key)
+
+    def _name_problems(self) -> Iterator[Problem]:
         if any(each in self.name for each in NAME_SPECIAL):
             yield Problem("name", f"found {self.name!r}; a name has no '/', ',', '=' or space")
-        for key, written in (("mqtt", self.mqtt), ("peer", self.peer)):
-            if parse_address(written) is None:
-                yield Problem(key, f"found {written!r}; expected HOST:PORT, for example 127.0.0.1:1883")
+
+    def _address_problems(self, key: str) -> Iterator[Problem]:
+        written = getattr(self, key)
+        if parse_address(written) is None:
+            yield Problem(key, f"found {written!r}; expected HOST:PORT, for example 127.0.0.1:1883")
 
     @property
     def place(self) -> Place:
@@ -71,13 +79,23 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
     zookeeper: str = ""
     unarbitrated: Annotated[str, text(10, WAIT)] = WAIT
 
-    def relations(self) -> Iterator[Problem]:
+    def relations(self) -> Relations:
+        yield self._number_problems()
+        for key in ("name", "mqtt", "peer"):
+            yield self._own_problems(key)
+        yield self._arbiter_problems()
+        yield self._timing_problems()
+
+    def _number_problems(self) -> Iterator[Problem]:
         if not 2 <= len(self.members) <= MEMBERS_MAX:
             yield Problem("member", f"found {len(self.members)}; a group has 2 to {MEMBERS_MAX} members")
-        for key in ("name", "mqtt", "peer"):
-            values = [getattr(member, key) for member in self.members]
-            for value in sorted({each for each in values if values.count(each) > 1}):
-                yield Problem("member", f"{key} = {value!r} stands at two members; each has its own")
+
+    def _own_problems(self, key: str) -> Iterator[Problem]:
+        values = [value for _, value in known(self.members, key)]
+        for value in sorted({each for each in values if values.count(each) > 1}):
+            yield Problem("member", f"{key} = {value!r} stands at two members; each has its own")
+
+    def _arbiter_problems(self) -> Iterator[Problem]:
         if self.unarbitrated not in (WAIT, GO_ON):
             would_do = did_you_mean(
                 self.unarbitrated, (WAIT, GO_ON), f'expected "{WAIT}" or "{GO_ON}"', quoted=True
@@ -85,6 +103,8 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
             yield Problem("unarbitrated", f'found "{self.unarbitrated}"; {would_do}')
         if self.unarbitrated == GO_ON and not self.zookeeper:
             yield Problem("unarbitrated", "means nothing without zookeeper: remove it, or name a ZooKeeper")
+
+    def _timing_problems(self) -> Iterator[Problem]:
         if self.heartbeat_ns * 2 > self.silence_ns:
             beat, silence = format_duration(self.heartbeat_ns), format_duration(self.silence_ns)
             yield Problem("heartbeat", f"{beat} is more than half of silence = {silence}: one may be late")
@@ -102,13 +122,17 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
 
 def load_group(path: str | Path, name: str) -> GroupConfig:
     """The group file at `path`, which must have a member of that name."""
-    group = load(path, GroupConfig)
-    names = [member.name for member in group.members]
-    if name not in names:
-        raise ConfigError(
-            str(path), [Problem("member", f"none is named {name!r}; there are {', '.join(names)}")]
-        )
+    group, problems = examine(path, GroupConfig)
+    problems += told(_absence_problems(group, name))
+    if problems:
+        raise ConfigError(str(path), problems)
     return group
+
+
+def _absence_problems(group: GroupConfig, name: str) -> Iterator[Problem]:
+    names = [each for _, each in known(group.members, "name")]
+    if name not in names and len(names) == len(group.members):
+        yield Problem("member", f"none is named {name!r}; there are {', '.join(names)}")
 
 
 class Switches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

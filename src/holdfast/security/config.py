@@ -14,16 +14,17 @@ from __future__ import annotations
 import ipaddress
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from holdfast.address import Address, parse_address
-from holdfast.config import Checked, duration, load, named, text, whole
+from holdfast.config import Checked, Relations, examine, known, named, told
 from holdfast.errors import ConfigError, Problem
 from holdfast.files import open_file
+from holdfast.readers import duration, text, whole
 from holdfast.security.tokens import Jwt
 from holdfast.units import S
 
@@ -46,9 +47,15 @@ class Tls(Checked, frozen=True, kw_only=True):
     revoked: str = ""  # which of those are worth nothing any more
     clients: Literal["no", "ask", "require"] = "no"
 
-    def relations(self) -> Iterator[Problem]:
+    def relations(self) -> Relations:
+        yield self._list_problems()
+        yield self._client_problems()
+
+    def _list_problems(self) -> Iterator[Problem]:
         if self.revoked and not self.authority:
             yield Problem("revoked", 'is a list of an authority; name it, for example authority = "ca.pem"')
+
+    def _client_problems(self) -> Iterator[Problem]:
         if self.clients != "no" and not self.authority:
             yield Problem(
                 "authority",
@@ -97,6 +104,8 @@ class Quotas(Checked, frozen=True, kw_only=True):
 class UserLimits(Quotas, frozen=True, kw_only=True):
     """What all the connections of one user may do together."""
 
+    about = "for users"
+
     messages_per_s_max: Annotated[int | None, RATE] = None
     bytes_per_s_max: Annotated[int | None, RATE] = None
 
@@ -130,9 +139,15 @@ class Listener(Rates, frozen=True, kw_only=True):
     connections_max: Annotated[int | None, whole(1, 10**9, 1000, optional=True)] = None
     packet_bytes_max: Annotated[int | None, whole(16, 268_435_460, 65_536, optional=True)] = None
 
-    def relations(self) -> Iterator[Problem]:
+    def relations(self) -> Relations:
+        yield self._address_problems()
+        yield self._origin_problems()
+
+    def _address_problems(self) -> Iterator[Problem]:
         if self.address and self._place() is None:
             yield Problem("address", f"found {self.address!r}; expected HOST:PORT, for example 0.0.0.0:8883")
+
+    def _origin_problems(self) -> Iterator[Problem]:
         if self.origins and self.protocol != "websocket":
             yield Problem("origins", 'only pages have an origin, and they need protocol = "websocket"')
 
@@ -167,19 +182,31 @@ class Security(Checked, frozen=True, kw_only=True):
     address_limits: AddressLimits = AddressLimits()
     bans: BanLimits = BanLimits()
 
-    def relations(self) -> Iterator[Problem]:
+    def relations(self) -> Relations:
+        yield self._listener_tls_problems()
+        yield self._peer_problems()
+        yield self._anonymous_problems()
+        yield self._address_problems()
+
+    def _listener_tls_problems(self) -> Iterator[Problem]:
         if self.tls is None:
-            for index, listener in enumerate(self.listeners):
-                if listener.tls:
+            for index, tls in known(self.listeners, "tls"):
+                if tls:
                     yield Problem(f"listener[{index}].tls", f"needs {TLS_EXAMPLE}")
+
+    def _peer_problems(self) -> Iterator[Problem]:
         if self.peers.tls and (self.tls is None or not self.tls.authority):
             yield Problem("peers.tls", f'needs {TLS_EXAMPLE} and authority = "ca.pem"')
+
+    def _anonymous_problems(self) -> Iterator[Problem]:
         if self.anonymous == "never" and not self.names_users:
             yield Problem(
                 "anonymous",
                 '"never", and nothing says who else may connect: nobody could; add users = "users"',
             )
-        addresses = [listener.address for listener in self.listeners]
+
+    def _address_problems(self) -> Iterator[Problem]:
+        addresses = [address for _, address in known(self.listeners, "address")]
         for address in sorted({each for each in addresses if addresses.count(each) > 1}):
             yield Problem("listener", f"{address!r} stands at two listeners; each has its own address")
 
@@ -206,16 +233,32 @@ TLS_EXAMPLE = '[tls] with certificate = "server.pem" and key = "server.key"'
 
 def load_security(path: str | Path) -> Security:
     """The file at `path`, or a ConfigError with everything that is wrong with it and the files it names."""
-    security = _resolved(load(path, Security), Path(path).absolute().parent)
-    problems = list(_file_problems(security))
+    security, problems = examine_security(path)
     if problems:
         raise ConfigError(str(path), problems)
     return security
 
 
+def examine_security(path: str | Path) -> tuple[Security, list[Problem]]:
+    """What the file says as far as it can be used, and all that is wrong with it and the files it names.
+
+    Paths are absolute if nothing is wrong; `beside` makes them so.
+    """
+    security, problems = examine(path, Security)
+    base = Path(path).absolute().parent
+    if not problems:
+        security = _resolved(security, base)
+    problems += told(_file_problems(security, base))
+    return security, problems
+
+
+def beside(base: Path, name: str) -> str:
+    return str(base / name) if name else ""
+
+
 def _resolved(security: Security, base: Path) -> Security:
     def at(name: str) -> str:
-        return str(base / name) if name else ""
+        return beside(base, name)
 
     replace, tls = msgspec.structs.replace, security.tls
     if tls is not None:
@@ -229,27 +272,34 @@ def _resolved(security: Security, base: Path) -> Security:
     return replace(security, users=users, rules=rules, tls=tls, peers=peers, jwt=jwt)
 
 
-def _file_problems(security: Security) -> Iterator[Problem]:
-    tls, jwt = security.tls, security.jwt
-    for key, path in (
-        ("rules", security.rules),
-        ("tls.certificate", tls.certificate if tls else ""),
-        ("tls.authority", tls.authority if tls else ""),
-        ("tls.revoked", tls.revoked if tls else ""),
-        *(("jwt.keys", path) for path in (jwt.keys if jwt and not jwt.by_secret else ())),
-    ):
-        if path:
-            yield from unreadable(key, path)
-    for key, path in (
-        ("users", security.users),
-        ("tls.key", tls.key if tls else ""),
-        ("peers.secret", security.peers.secret),
-        *(("jwt.keys", path) for path in (jwt.keys if jwt and jwt.by_secret else ())),
-    ):
-        if path:
-            yield from unreadable(key, path) or exposed(key, path)
-    if security.peers.secret:
-        yield from _secret_problems("peers.secret", security.peers.secret)
+def _file_problems(security: Security, base: Path) -> Relations:
+    yield _file_problem("rules", lambda: security.rules, base)
+    yield _file_problem("users", lambda: security.users, base, secret=True)
+    for name in ("certificate", "key", "authority", "revoked"):
+        yield _file_problem(
+            f"tls.{name}",
+            lambda name=name: getattr(security.tls, name) if security.tls is not None else "",  # type: ignore[misc]
+            base,
+            secret=name == "key",
+        )
+    yield _key_problems(security, base)
+    yield _file_problem("peers.secret", lambda: security.peers.secret, base, secret=True)
+    yield _secret_problems(security, base)
+
+
+def _file_problem(
+    key: str, named_file: Callable[[], str], base: Path, secret: bool = False
+) -> Iterator[Problem]:
+    path = beside(base, named_file())
+    if path:
+        yield from unreadable(key, path) or (exposed(key, path) if secret else ())
+
+
+def _key_problems(security: Security, base: Path) -> Relations:
+    jwt = security.jwt
+    if jwt is not None:
+        for key in jwt.keys:
+            yield _file_problem("jwt.keys", lambda key=key: key, base, secret=jwt.by_secret)  # type: ignore[misc]
 
 
 def unreadable(key: str, path: str) -> list[Problem]:
@@ -271,13 +321,15 @@ def exposed(key: str, path: str) -> list[Problem]:
     return []
 
 
-def _secret_problems(key: str, path: str) -> Iterator[Problem]:
+def _secret_problems(security: Security, base: Path) -> Iterator[Problem]:
+    path = beside(base, security.peers.secret)
     try:
-        read_secret(path)
+        if path:
+            read_secret(path)
     except OSError:
         return  # said already
     except ValueError as error:
-        yield Problem(key, f"{path} {error}")
+        yield Problem("peers.secret", f"{path} {error}")
 
 
 def read_secret(path: str) -> bytes:

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.broker.rules import Rules
+from holdfast.config import Unknown
 from holdfast.errors import ConfigError, Problem
-from holdfast.security.config import Security, load_security, read_secret
+from holdfast.security.config import Security, beside, examine_security, read_secret, unreadable
 from holdfast.security.gate import Known
 from holdfast.security.hook import Hook, load_hook
 from holdfast.security.rules import load_rules
-from holdfast.security.tokens import load_tokens
+from holdfast.security.tokens import Jwt, load_tokens
 from holdfast.security.users import load_users
 
 N = TypeVar("N")
@@ -37,21 +39,38 @@ def load_all(path: str | Path | None) -> Loaded:
     """What the file at `path` says, and the files behind it; without one, what holds without one."""
     if path is None:
         return NOTHING
-    security = load_security(path)
-    problems: list[Problem] = []
+    security, problems = examine_security(path)
+    base = Path(path).absolute().parent
 
-    def each(name: N | None, load: Callable[[N], T]) -> T | None:
+    def each(said: Callable[[], N | None], load: Callable[[N], T]) -> T | None:
         try:
+            name = said()
             return load(name) if name else None
+        except Unknown:
+            return None
         except ConfigError as error:
             problems.extend(Problem(f"{error.source}: {one.path}", one.message) for one in error.problems)
             return None
 
-    users = each(security.users, load_users)
-    rules: Rules | None = each(security.rules, load_rules)
-    hook = each(security.hook, load_hook)
-    tokens = each(security.jwt, load_tokens)
+    users = each(lambda: readable(base, security.users), load_users)
+    rules: Rules | None = each(lambda: readable(base, security.rules), load_rules)
+    hook = each(lambda: security.hook, load_hook)
+    tokens = each(lambda: usable(base, security.jwt), load_tokens)
     if problems:
         raise ConfigError(str(path), problems)
     secret = read_secret(security.peers.secret) if security.peers.secret else None
     return Loaded(Known(security, users or {}, rules, tokens), hook, secret)
+
+
+def readable(base: Path, name: str) -> str:
+    """Where that file is; empty if there is none to read, which is told already."""
+    path = beside(base, name)
+    return path if path and not unreadable("", path) else ""
+
+
+def usable(base: Path, jwt: Jwt | None) -> Jwt | None:
+    """With its keys where they are; None if something is wrong with it, which is told already."""
+    if not isinstance(jwt, Jwt):
+        return None
+    keys = tuple(readable(base, key) for key in jwt.keys)
+    return replace(jwt, keys=keys) if all(keys) else None

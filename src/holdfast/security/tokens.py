@@ -19,10 +19,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from holdfast.broker.rules import Grant
-from holdfast.config import Checked, convert, duration, named, text, whole
+from holdfast.config import Checked, Relations, convert, named
 from holdfast.errors import ConfigError, Problem
 from holdfast.files import open_file
-from holdfast.security.rules import PATTERN, problem_of_pattern
+from holdfast.readers import duration, text, whole
+from holdfast.security.rules import PATTERN, problems_of_patterns
 from holdfast.security.users import problem_of_name
 from holdfast.units import S
 
@@ -51,15 +52,21 @@ class Jwt(Checked, frozen=True, kw_only=True):
 
     @property
     def by_secret(self) -> bool:
-        return self.algorithms[0] in BY_SECRET
+        return any(each in BY_SECRET for each in self.algorithms)
 
-    def relations(self) -> Iterator[Problem]:
+    def relations(self) -> Relations:
+        yield self._algorithm_problems()
+        yield self._key_problems()
+
+    def _algorithm_problems(self) -> Iterator[Problem]:
         if not self.algorithms:
             yield Problem("algorithms", 'names none; for example algorithms = ["ES256"]')
         elif len({each in BY_SECRET for each in self.algorithms}) > 1:
             yield Problem(
                 "algorithms", "has both HS…, by a secret, and others, by key pairs; choose one kind"
             )
+
+    def _key_problems(self) -> Iterator[Problem]:
         if not 1 <= len(self.keys) <= KEYS_MAX:
             yield Problem(
                 "keys", f'found {len(self.keys)}; 1 to {KEYS_MAX}, for example keys = ["issuer.pem"]'
@@ -76,12 +83,8 @@ class TokenRights(Checked, frozen=True, kw_only=True):
     qos_max: Annotated[int, whole(0, 2, 1)] = 2
     retain: bool = True
 
-    def relations(self) -> Iterator[Problem]:
-        for key in ("publish", "subscribe", "deny_publish", "deny_subscribe"):
-            for index, pattern in enumerate(getattr(self, key)):
-                why = problem_of_pattern(pattern)
-                if why:
-                    yield Problem(f"{key}[{index}]", why)
+    def relations(self) -> Relations:
+        return problems_of_patterns(self)
 
     def grant(self) -> Grant:
         return Grant(**msgspec.structs.asdict(self))

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config import nearest
 from holdfast.errors import ConfigError, Problem
 from holdfast.pipeline.channels.near import FUNCTIONS, register
 from holdfast.pipeline.channels.queries import Query
 from holdfast.pipeline.channels.subscriptions import schema_of
 from holdfast.pipeline.spark import QUERY_LOGGERS
+from holdfast.readers import nearest
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JError
