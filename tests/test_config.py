@@ -51,6 +51,8 @@ FIELDS = {
     "subscriptions_per_session_max": ("1", "0.5"),
     "subscriptions_max": ("20000", "{}"),
     "topic_levels_max": ("8", "true"),
+    "topic_bytes_max": ("4096", "65_536"),
+    "client_id_bytes_max": ("23", "22"),
     "topics_max": ("10", "inf"),
     "topics_bytes_max": ("1", "0"),
     "retained_messages_max": ("10", "[10]"),

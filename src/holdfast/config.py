@@ -455,6 +455,8 @@ class Limits(Checked, frozen=True, kw_only=True):
     subscriptions_per_session_max: Annotated[int, _count(10_000)] = 10_000
     subscriptions_max: Annotated[int, _count(2_000_000)] = 2_000_000
     topic_levels_max: Annotated[int, _count(128, 1, 65_536)] = 128
+    topic_bytes_max: Annotated[int, _count(4096, 1, 65_535)] = 65_535
+    client_id_bytes_max: Annotated[int, _count(1024, 23, 65_535)] = 1024
     match_steps_per_session_max: Annotated[int, _count(512)] = 512
     match_steps_max: Annotated[int, _count(16_384, 1, 1_000_000)] = 16_384
     topics_max: Annotated[int, _count(1_000_000)] = 1_000_000

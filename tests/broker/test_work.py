@@ -268,6 +268,45 @@ def test_topics_and_filters_have_so_many_levels(over: int) -> None:
     assert last(client).reason == (0x90 if over else 0)
 
 
+@pytest.mark.parametrize("over", [-1, 0, 1])
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_topics_filters_and_groups_have_so_many_bytes(over: int, letter: str) -> None:
+    bench = Bench(book(limits=Limits(topic_bytes_max=101)))
+    name = "x" + letter * (100 // len(letter.encode()) - 1) + "x" * (len(letter.encode()) + over)
+    assert len(name.encode()) == 101 + over
+    client = bench.client("c")
+    refused = over > 0
+    assert client.subscribe(name).reasons == [0x8F if refused else 0]
+    assert client.subscribe(f"$share/{name}/a").reasons == [0x8F if refused else 0]
+    old = bench.client("old", version=4)
+    assert old.subscribe(name).reasons == [0x80 if refused else 0]
+    assert len(bench.broker.core.tree) == (0 if refused else 3)
+    will = knock(bench, Connect(client_id="d", will=Will(topic=name)))
+    bench.run()
+    assert last(will).reason == (0x90 if refused else 0)
+    client.publish(name)
+    bench.run()
+    assert last(client).reason == 0x90 if refused else client.messages()
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_client_identifier_has_so_many_bytes(over: int, version: int, letter: str) -> None:
+    bench = Bench(book(limits=Limits(client_id_bytes_max=31)))
+    name = letter * (30 // len(letter.encode())) + "x" * (1 + over)
+    client = knock(bench, Connect(client_id=name, version=version))
+    client.version = version
+    bench.run()
+    (answer,) = client.take()
+    refused = over > 0
+    assert isinstance(answer, Connack)
+    assert answer.reason == ((0x85 if version == 5 else 2) if refused else 0)
+    assert client.connection.closing == refused
+    assert list(bench.broker.clients.sessions) == ([] if refused else [name])
+    assert not refused or version < 5 or "up to 31 bytes" in str(answer.properties.reason_string)
+
+
 def test_an_oversized_packet_is_refused_before_it_is_there() -> None:
     bench = Bench(book(limits=Limits(control_bytes_max=1000)))
     client = bench.client("c")

@@ -86,6 +86,7 @@ class Clients:
         if packet.version == 5 and packet.properties.max_packet_size is not None:
             connection.packet_max = packet.properties.max_packet_size
         try:
+            self._check_lengths(packet)
             known = self.broker.access.identify(connection, packet, now_ns)
         except PeerError as error:
             self.refuse(connection, packet.version, error, packet)
@@ -122,6 +123,19 @@ class Clients:
         self.broker.channels.attached(connection, session)
         self.broker.watch(connection, now_ns)
         self.broker.watched_sessions.forget(session)
+
+    def _check_lengths(self, packet: Connect) -> None:
+        """What nobody needs so long, from whomever."""
+        limits = self.broker.limits
+        if len(packet.client_id.encode()) > limits.client_id_bytes_max:
+            raise PeerError(
+                Reason.CLIENT_ID_NOT_VALID,
+                f"a client identifier has up to {limits.client_id_bytes_max} bytes",
+            )
+        if packet.will is not None and len(packet.will.topic.encode()) > limits.topic_bytes_max:
+            raise PeerError(
+                Reason.TOPIC_NAME_INVALID, f"a topic name has up to {limits.topic_bytes_max} bytes"
+            )
 
     def _identify(self, packet: Connect) -> tuple[str, bool]:
         if packet.client_id:

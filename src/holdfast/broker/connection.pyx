@@ -293,6 +293,9 @@ cdef class Connection(Intake):
             if not utf8_valid(text, size):
                 self._wrong(MALFORMED_PACKET, "a topic name is UTF-8 without U+0000")
                 return NULL
+            if size > self.core.topic_bytes_max:
+                self._wrong(TOPIC_NAME_INVALID, f"a topic name has up to {self.core.topic_bytes_max} bytes")
+                return NULL
             if self._too_deep(text, size):
                 self._wrong(TOPIC_NAME_INVALID, f"a topic name has up to {self.core.levels_max} levels")
                 return NULL

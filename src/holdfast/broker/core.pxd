@@ -51,7 +51,7 @@ cdef class Core(RetainedMessages):
     cdef uint32_t era                   # grows when another broker may have served: see missing()
     cdef readonly uint32_t receive_max, alias_max
     cdef readonly uint32_t packet_bytes_max, connect_bytes_max, control_bytes_max, pairs_max
-    cdef readonly uint32_t levels_max, backlog_max, jobs_ahead_max
+    cdef readonly uint32_t levels_max, topic_bytes_max, backlog_max, jobs_ahead_max
     cdef Pool* connecting               # of unfinished packets of connections whose clients were not let in yet
     cdef Pool* pending                  # of those of all others
     cdef public uint64_t packets_received, bytes_received, messages_received

@@ -70,6 +70,7 @@ cdef class Core(RetainedMessages):
         self.control_bytes_max = limits.control_bytes_max
         self.pairs_max = limits.user_properties_max
         self.levels_max = limits.topic_levels_max
+        self.topic_bytes_max = limits.topic_bytes_max
         self.backlog_max = 2 * limits.slice_jobs_max
         self.jobs_ahead_max = SLICES_AHEAD * limits.slice_jobs_max
         self.connecting.max = self.connecting.soft = limits.connecting_bytes_max

@@ -287,9 +287,15 @@ class Subscribing:
         broker = self.broker
         group, filter = split_shared(wanted.filter) if wanted.filter[0] == "$" else (None, wanted.filter)
         text = filter.encode()
-        if filter.count("/") >= broker.limits.topic_levels_max:
+        limits = broker.limits
+        if filter.count("/") >= limits.topic_levels_max:
             raise PeerError(
-                Reason.TOPIC_FILTER_INVALID, f"a filter has up to {broker.limits.topic_levels_max} levels"
+                Reason.TOPIC_FILTER_INVALID, f"a filter has up to {limits.topic_levels_max} levels"
+            )
+        bytes_max = limits.topic_bytes_max
+        if len(text) > bytes_max or (group is not None and len(group.encode()) > bytes_max):
+            raise PeerError(
+                Reason.TOPIC_FILTER_INVALID, f"a filter, or the name of a group, has up to {bytes_max} bytes"
             )
         qos_max = broker.access.subscribing(session, text)
         if qos_max == NEVER:
