@@ -295,8 +295,8 @@ class Peers:
             if not state.far and 2 * state.way_ns > self.group.silence_ns:
                 state.far = True
                 trip_ms, silence_ms = 2 * state.way_ns // MS, self.group.silence_ns // MS
-                why = f"to {state.name} and back takes {trip_ms} ms, and {silence_ms} ms count as silence: {FAR}"
-                self._event("link too slow", {"peer": state.name, "why": why})
+                takes = f"to {state.name} and back takes {trip_ms} ms, and {silence_ms} ms count as silence"
+                self._event("link too slow", {"peer": state.name, "why": f"{takes}: {FAR}"})
 
     def greet(self, peer: Peer, hello: Hello, contracts: str) -> bool:
         """Whether the two can be of one group; if not, the other side is told why."""
