@@ -163,6 +163,27 @@ def test_a_subscriber_that_has_acknowledged_is_not_overrun_by_repeats(pair: Plan
     assert len(set(came) & set(before)) <= REPEATS_MAX
 
 
+def test_what_is_acknowledged_to_a_primary_that_stands_still_comes_again(pair: Plant) -> None:
+    """failover.md: "A primary that stands still hears nothing of what is acknowledged to it from then on:
+    what was on its way to a session of QoS 1 at that moment, in sockets too, comes again from the heir,
+    however much that is."
+
+    Five times as many as a crash may repeat.
+    """
+    primary = pair.primary()
+    with pair.client(primary) as subscriber, pair.client(primary) as publisher:
+        subscriber.connect("had", **FOREVER)
+        subscriber.subscribe(("free/#", 1))
+        publisher.connect("publisher")
+        taken = publish_all(publisher, "free/1", numbers(0, 5 * REPEATS_MAX))
+        pair.stop(primary)
+        had = subscriber.receive_payloads(5 * REPEATS_MAX)
+        assert had == taken
+        heir = pair.other(primary)
+        pair.await_serving(heir, 10.0)
+    assert come_back(pair.ports[heir], "had", taken) == taken
+
+
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_restart_with_a_journal_repeats_nothing_that_was_completed(

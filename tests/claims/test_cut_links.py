@@ -337,7 +337,7 @@ def test_without_an_answer_a_backup_does_not_take_over(
     start: StartPlant, stack: ExitStack, zookeeper: ZooKeeperProcess
 ) -> None:
     """failover.md: "When ZooKeeper gives no answer a backup does not take over; a primary goes on in its
-    view, says `not arbitrated`, and asks again every second."
+    view, says `not arbitrated` once, and asks again a second after each try."
     failover.md: "ZooKeeper is on no message's way."
     deploying.md: "While ZooKeeper is away a running pair goes on;"
 

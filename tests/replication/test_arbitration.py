@@ -308,6 +308,30 @@ def test_a_group_may_choose_to_go_on_without_its_arbiter() -> None:
     assert told == "acknowledges what only this broker has"
 
 
+def test_an_arbiter_that_gives_no_answer_is_told_of_once_and_so_is_one_that_does_again() -> None:
+    group = ArbitratedGroup()
+
+    def told() -> list[str]:
+        return [event for _, event, _ in group.events if event in ("arbitrated", "not arbitrated")]
+
+    group.arbiter.reached_by.clear()
+    group.events.clear()
+    group.crash("b")
+    group.pass_time(5_000 * MS, 10 * MS)
+    assert told() == ["not arbitrated"]
+    group.arbiter.reached_by.update("ab")
+    group.pass_time(3_000 * MS, 10 * MS)
+    assert told() == ["not arbitrated", "arbitrated"]
+    group.arbiter.reached_by.clear()
+    group.start("b")
+    group.pass_time(5_000 * MS, 10 * MS)
+    assert told() == ["not arbitrated", "arbitrated", "not arbitrated"]
+    group.arbiter.reached_by.update("ab")
+    group.pass_time(3_000 * MS, 10 * MS)
+    assert told() == ["not arbitrated", "arbitrated", "not arbitrated", "arbitrated"]
+    assert group.primary.view.heirs == ("b",)
+
+
 def test_the_arbiter_knows_every_view_and_its_heirs() -> None:
     group = ArbitratedGroup(3)
     standing = group.arbiter.standing

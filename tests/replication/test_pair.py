@@ -27,6 +27,7 @@ from holdfast.mqtt.packets import (
 from holdfast.mqtt.reasons import Reason
 from holdfast.replication.group import Switches
 from holdfast.replication.peer import Peer
+from holdfast.replication.peers import WHY_SIZE_MAX
 from holdfast.replication.roles import Role
 
 
@@ -613,7 +614,28 @@ def test_members_with_other_contracts_refuse_each_other_in_words() -> None:
         for name, event, details in group.events
         if event == "peer refused"
     }
-    assert ("a", "b", "the contract files differ: give every member the same") in refusals
+    why = "the contract files differ: give every member the same"
+    assert ("a", "b", why) in refusals
+    assert (group.members["a"].peers.refusals, group.members["b"].peers.refusals) == ({"b": why}, {"a": why})
+    group.members["b"].reload(group.book)
+    group.pass_time(500 * MS)
+    assert group.primary.view.heirs == ("b",)
+    assert (group.members["a"].peers.refusals, group.members["b"].peers.refusals) == ({}, {})
+
+
+def test_who_is_gone_refuses_nobody_and_what_a_refusal_says_is_bounded() -> None:
+    group = Group()
+    group.crash("a")
+    group.start("a", book(contract("other", "other/+", "1s", 0)))
+    group.pass_time(200 * MS)
+    refusals = group.members["b"].peers.refusals
+    assert list(refusals) == ["a"]
+    link = group.members["b"].peers.open(None, group.now_ns, "a")
+    for size in (WHY_SIZE_MAX - 1, WHY_SIZE_MAX, WHY_SIZE_MAX + 1):
+        group.members["b"].peers.sighted(link, "\n" + "x" * size)
+        assert refusals["a"] == "x" * min(size, WHY_SIZE_MAX - 1)
+    group.members["b"].peers.undialable("a", group.now_ns)
+    assert refusals == {}
 
 
 def test_a_reload_at_one_member_after_the_other_leaves_the_pair_together() -> None:

@@ -197,6 +197,21 @@ def test_a_member_without_its_arbiter_is_not_ready_and_says_so(tmp_path: Path) -
             assert not status_of(group.http[name]).ready
 
 
+def test_a_member_that_is_refused_says_why(tmp_path: Path) -> None:
+    file = contracts(tmp_path / "contracts.toml")
+    with GroupProcesses(tmp_path, file, keep=False, http=True) as group:
+        first = group.primary()
+        (backup,) = (name for name in group.names if name != first)
+        group.kill(backup)
+        file.write_text(file.read_text().replace("[[contract]]", "[[contract]]\ndurable = true", 1))
+        group.start(backup)
+        differ = "the contract files differ: give every member the same"
+        why = f"it looks for a primary; it cannot join {first}: {differ}"
+        wait_until(lambda: status_of(group.http[backup]).ready_why == why, "why", WAIT_S_MAX)
+        with asked(group.http[backup], "/health/ready") as (answer, body):
+            assert (answer.status, body.decode()) == (503, f"{why}\n")
+
+
 # -- who may ask ---------------------------------------------------------------------------------------------
 
 

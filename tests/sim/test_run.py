@@ -27,6 +27,7 @@ def digest(seed: int) -> int:
 
 
 SEEDS_OF_NOTE = (
+    2200004646,  # a will that finds no room to be retained
     6557,  # two failures with nothing delivered between them
     5606,  # the same, and a subscriber that comes and goes
     910004572,  # a member that starts when everything is over

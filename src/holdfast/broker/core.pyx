@@ -400,7 +400,6 @@ cdef class Core(RetainedMessages):
         cdef Message* m
         cdef int64_t now_ns = self.board.now_ns
         cdef int64_t travelled_ns
-        cdef uint64_t account
         cdef uint8_t why = 0
         if terms.durable and self.journal_refuses and ack >= 0:
             return NO_JOURNAL   # also what came before: it may not be in the journal
@@ -441,10 +440,10 @@ cdef class Core(RetainedMessages):
             m.major = topic.last_major
         topic.last_major = m.major
         if draft.retain:
-            m.flags |= RETAIN
-            account = source.account if source is not None else draft.account
-            why = self.retain(topic, m if m.payload_size else NULL, account)
-            if why and ack >= 0 and source.version == 5:
+            why = self.retain(topic, m if m.payload_size else NULL, draft.account if source is None else source.account)
+            if why == 0:
+                m.flags |= RETAIN       # or else nobody who has a copy retains it either
+            elif ack >= 0 and source.version == 5:
                 message_drop(m)
                 return why
             if topic.tenant == NULL and topic.retained == NULL and source is not None:

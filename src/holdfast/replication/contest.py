@@ -164,19 +164,25 @@ class Contest:
         if claim is None or number != claim.number or self.member.role is not Role.PRIMARY:
             return
         self._claimed = None
-        self.unanswered = won is None
+        was_unanswered, self.unanswered = self.unanswered, won is None
         if won:
+            settled = self._proposed is None and claim.heirs == self.member.view.heirs
+            if settled or was_unanswered:
+                self.member.event("arbitrated", {"view": number})
             self._given(claim, now_ns)
         elif won is None:
-            self._not_answered(why, now_ns)
+            self._not_answered(None if was_unanswered else why, now_ns)
         elif standing is not None:
             self.member.event("claim lost", {"view": number, "why": why})
             self.member.heard_of(standing.number, now_ns, standing.holder)
 
-    def _not_answered(self, why: str, now_ns: int) -> None:
+    def _not_answered(self, why: str | None, now_ns: int) -> None:
+        """`why` is None if that was said already."""
         goes_on = self.member.group.goes_on_unarbitrated
-        waits = "acknowledges what only this broker has" if goes_on else "acknowledges nothing alone"
-        self.member.event("not arbitrated", {"view": self.member.view.number, "why": why, "meanwhile": waits})
+        if why is not None:
+            waits = "acknowledges what only this broker has" if goes_on else "acknowledges nothing alone"
+            details = {"view": self.member.view.number, "why": why, "meanwhile": waits}
+            self.member.event("not arbitrated", details)
         self.next_ns = now_ns + AGAIN_NS
         if self.holding and goes_on:
             self._hold(False)
@@ -193,7 +199,6 @@ class Contest:
             self.member.set_view(View(claim.number, self.member.name, heirs), now_ns)
             self._claim()
         else:
-            self.member.event("arbitrated", {"view": claim.number})
             self.member.set_view(View(claim.number, self.member.name, claim.heirs), now_ns)
             if self.holding:
                 self._hold(False)

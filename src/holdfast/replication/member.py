@@ -306,7 +306,7 @@ class Member:
                 self.event("dropped", {"by": peer.state.name, "why": word.why})
                 if not self.group.zookeeper:
                     self.buffer.custody = False  # it goes on without us; an arbiter may decide otherwise
-                self.peers.sighted(peer)
+                self.peers.sighted(peer, word.why)
                 self.peers.close(peer)
             case Bye():
                 self.event("said goodbye", {"peer": peer.state.name})
@@ -316,7 +316,7 @@ class Member:
                 self.sharing.learn(word.tags)
             case Refusal():
                 self.event("refused by peer", {"peer": peer.state.name, "why": word.why})
-                self.peers.sighted(peer)
+                self.peers.sighted(peer, word.why)
                 self.peers.close(peer)
 
     def _measure(self, peer: Peer) -> None:

@@ -43,6 +43,7 @@ from holdfast.units import MS, S
 
 DIAL_AGAIN_NS = 50 * MS
 GREETING_NS_MAX = 5 * S
+WHY_SIZE_MAX = 200  # of what another says, kept
 MUTE_NS_MAX = 5 * S  # that a connection stays open, and nothing comes over it
 BEAT_NS_MAX = 100 * MS  # however much else is written
 STRANGERS_FRAME_BYTES_MAX = 4096
@@ -126,6 +127,7 @@ class Peers:
         self._dial_at_ns = {member.name: 0 for member in group.members if member.name != name}
         self._dialing: set[str] = set()
         self.sightings: dict[str, Sighting] = {}
+        self.refusals: dict[str, str] = {}  # why a member and we are not of one company, if it lives
         self.sought = ""  # whether it can be reached is being tried out of turn
         self._beat_at_ns = 0
         self._now_ns = 0
@@ -211,6 +213,7 @@ class Peers:
 
     def undialable(self, name: str, now_ns: int) -> None:
         self._found_out(name)
+        self.refusals.pop(name, None)
         self._dialing.discard(name)
         self._dial_at_ns[name] = now_ns + DIAL_AGAIN_NS
 
@@ -242,8 +245,9 @@ class Peers:
 
     def refuse(self, peer: Peer, why: str, name: str = "") -> None:
         """`name` is what it calls itself, if it has said so."""
-        name = peer.state.name or name[:NAME_CHARS_MAX] or "unknown"
-        self._event("peer refused", {"peer": name, "why": why})
+        name = peer.state.name or name[:NAME_CHARS_MAX]
+        self._event("peer refused", {"peer": name or "unknown", "why": why})
+        self._note_refusal(peer.state.name, why)
         self.send(peer, Refusal(why))
         self.close(peer)
 
@@ -321,10 +325,12 @@ class Peers:
             state.contracts = hello.contracts
             peer.frame_bytes_max = FRAME_BYTES_MAX
             self.sightings.pop(hello.name, None)
+            self.refusals.pop(hello.name, None)
             self._found_out(hello.name)
             return True
         if hello.group == self.group.name and peer.certificate_name in (None, hello.name):
             self._saw(hello, peer.heard_ns)
+            self._note_refusal(hello.name, why)
         self.refuse(peer, why, hello.name)
         return False
 
@@ -344,9 +350,14 @@ class Peers:
         if hello.name in names and hello.name != self.name:
             self.sightings[hello.name] = Sighting(names.index(hello.name), hello.role, hello.worth, at_ns)
 
-    def sighted(self, peer: Peer) -> None:
+    def _note_refusal(self, name: str, why: str) -> None:
+        if name in self._dial_at_ns:
+            self.refusals[name] = "".join(each for each in why[:WHY_SIZE_MAX] if each.isprintable())
+
+    def sighted(self, peer: Peer, why: str) -> None:
         """A member that we know says that it will not have us."""
         state: PeerState = peer.state
+        self._note_refusal(state.name, why)
         if state.greeted:
             self.sightings[state.name] = Sighting(state.index, state.role, state.worth, peer.heard_ns)
 

@@ -85,6 +85,11 @@ class Reporter:
         if self.member.doubt is not None:
             return False, "it slept, and asks its heir whether it still serves"
         role = self.member.role
+        if role is Role.JOINING and self.member.peers.refusals:
+            refusals = sorted(self.member.peers.refusals.items())
+            return False, "; ".join(
+                [NOT_READY[role], *(f"it cannot join {name}: {why}" for name, why in refusals)]
+            )
         return role in READY, READY.get(role) or NOT_READY[role]
 
     def status(self) -> BrokerStatus:
