@@ -191,3 +191,57 @@ def test_names_of_ended_sessions_fit_and_the_rest_is_counted(
 def test_ended_sessions_fill_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for the first, and one for all others of that second, however they call themselves."""
     assert len(told_of_ended([f"c{number}" for number in range(5000)], monkeypatch)) == 2
+
+
+def told_of(
+    events: list[tuple[str, dict[str, object]]], lines_min: int, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """The lines about events of one second, when that is over."""
+    monkeypatch.setattr(log, "REPEAT_S", 0.05)
+    log._last.clear()
+    lines = io.StringIO()
+
+    async def tell() -> None:
+        for event, details in events:
+            log.log_event(event, details)
+        deadline = time.monotonic() + 5
+        while len(lines.getvalue().splitlines()) < lines_min and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+
+    with redirect_stderr(lines):
+        asyncio.run(tell())
+    log.write_rest()
+    return [line.split(" ", 1)[1] for line in lines.getvalue().splitlines()]
+
+
+def login(client: str, address: str = "192.0.2.1") -> tuple[str, dict[str, object]]:
+    return "login", {"user": "alice", "client": client, "address": address, "by": "password"}
+
+
+def test_every_client_that_logged_in_in_the_same_second_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    came = [login("a"), login("b"), login("c", "192.0.2.2"), login("d")]
+    assert told_of(came, 2, monkeypatch) == [
+        "event=login user=alice client=a address=192.0.2.1 by=password",
+        'event=login clients="b, c, d" user=alice address="192.0.2.1, 192.0.2.2" by=password',
+    ]
+    assert told_of([login("a"), login("b")], 2, monkeypatch)[1] == (
+        "event=login clients=b user=alice address=192.0.2.1 by=password"
+    )
+    many = told_of([login(f"{number:08}", f"a{number}") for number in range(5001)], 2, monkeypatch)
+    assert len(many) == 2
+    assert many[1].endswith("more_like_it=4800")
+    assert len(many[1]) < 3 * log.FIELD_CHARS_MAX
+
+
+@pytest.mark.parametrize("many", [1, 2, 3, 100])
+def test_what_was_left_out_is_told_when_its_second_is_over(
+    many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing of that kind follows: the last in full, and how many more."""
+    events: list[tuple[str, dict[str, object]]] = [
+        ("refused", {"reason": "0x87", "client": f"c{number}"}) for number in range(many)
+    ]
+    lines = told_of(events, min(many, 2), monkeypatch)
+    assert lines[0] == "event=refused reason=0x87 client=c0"
+    more = f" more_like_it={many - 2}" if many > 2 else ""
+    assert lines[1:] == ([f"event=refused reason=0x87 client=c{many - 1}{more}"] if many > 1 else [])

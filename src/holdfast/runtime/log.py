@@ -5,10 +5,11 @@ Laws:
 - the last line about the state of a broker is its present state: of STATES only a line that repeats the one
   before it word for word is left out. Of more than STATE_LINES_MAX in a second the last of each kind is
   written, when the second is over
-- events that only differ in a client's doing are one kind: no client can flood the log. Of AUDITED those
-  of each user are a kind: nobody's login is left out because of others'
-- whose session ended is always told: those that a second's first line left out are named together when the
-  second is over, as many as fit into a field, and the rest is a count
+- events that only differ in a client's doing are one kind: no client can flood the log. A kind has a line in
+  a second: what the first left out is told when the second is over, the last in full, the rest as a count
+- logins and changes of rights are a kind for each user: nobody's is left out because of others'
+- who logged in and whose session ended is always told: those that a second's first line left out are named
+  together when the second is over, as many as fit into a field, and the rest is a count
 - what is told is what somebody should know, not what happens all the time: without trouble there are a few
   lines at the start and one at the end
 - no field is longer than FIELD_CHARS_MAX
@@ -26,8 +27,9 @@ from typing import Literal, get_args
 REPEAT_S = 1.0
 KINDS_MAX = 1000
 KINDS = ("reason", "is", "channel")  # events that differ in these are different
-AUDITED = {"login": ("user",), "rights changed": ("user",)}  # kinds of their own
-ENDED = {"overloaded": ("why",)}  # of each kind, every client is named
+AUDITED = {"rights changed": ("user",)}  # kinds of their own
+# Of each kind, which is the first field, every client is named, with what else is said of any of them.
+NAMED = {"overloaded": ("why",), "login": ("user", "address", "by")}
 NAME_CHARS_MAX = 100
 FIELD_CHARS_MAX = 2000
 STATE_LINES_MAX = 30
@@ -45,11 +47,32 @@ STATES = frozenset(
 Form = Literal["text", "json"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
+
+class LeftOut:
+    """Events of one kind that a line is due about, since when."""
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+        self.count = 0
+        self.last: dict[str, object] = {}
+        self.clients: list[str] = []
+        self.seen: dict[str, dict[str, None]] = {}
+
+    def add(self, details: dict[str, object], named: tuple[str, ...]) -> None:
+        self.count += 1
+        if not named:
+            self.last = details
+        elif len(self.clients) < FIELD_CHARS_MAX:  # more do not fit
+            self.clients.append(str(details.get("client", ""))[:NAME_CHARS_MAX])
+            for name in named[1:]:
+                self.seen.setdefault(name, {})[str(details.get(name, ""))[:NAME_CHARS_MAX]] = None
+
+
 _last: dict[tuple[str, str], tuple[float, int]] = {}
 _state: tuple[str, dict[str, object]] | None = None  # the last event about a state
 _burst = (0.0, 0)  # a second began then, and had so many lines about states
 _held: dict[str, tuple[float, dict[str, object]]] = {}  # their last, by event, until that second is over
-_ended: dict[tuple[str, str], tuple[float, list[str]]] = {}  # clients that a line is due about, since when
+_left_out: dict[tuple[str, str], LeftOut] = {}  # by kind, until that second is over
 _form: Form = "text"
 
 
@@ -60,15 +83,15 @@ def set_form(form: Form) -> None:
 
 
 def log_event(event: str, details: dict[str, object]) -> None:
-    """Repetitions within a second are counted and told with the next line."""
+    """Repetitions within a second are told when it is over."""
     global _state
-    kinds = AUDITED.get(event) or ENDED.get(event) or KINDS
+    kinds = NAMED[event][:1] if event in NAMED else AUDITED.get(event, KINDS)
     key = event, next((str(details[name]) for name in kinds if name in details), "")
     now = time.monotonic()
     last, unsaid = _last.get(key, (-REPEAT_S, 0))
     changed = event in STATES and _state != (event, details)
     if now - last < REPEAT_S and not changed:
-        if event not in ENDED or not _gather(key, str(details.get("client", "")), last + REPEAT_S - now):
+        if event in STATES or not _leave_out(key, details, last + REPEAT_S - now):
             _last[key] = last, unsaid + 1
         return
     if len(_last) >= KINDS_MAX:
@@ -114,35 +137,44 @@ def write_held() -> None:
 def write_rest() -> None:
     """The process ends: what waits for the end of a second is written now."""
     write_held()
-    for key in list(_ended):
-        _write_ended(key)
+    for key in list(_left_out):
+        _write_left_out(key)
 
 
-def _gather(key: tuple[str, str], client: str, left_s: float) -> bool:
-    """Keeps the name for when the second is over; says whether somebody is there to write it then."""
-    if key not in _ended:
+def _leave_out(key: tuple[str, str], details: dict[str, object], left_s: float) -> bool:
+    """Keeps it for when the second is over; says whether somebody is there to write it then."""
+    if key not in _left_out:
         try:
-            asyncio.get_running_loop().call_later(left_s, _write_ended, key)
+            asyncio.get_running_loop().call_later(left_s, _write_left_out, key)
         except RuntimeError:
             return False
-        _ended[key] = time.time(), []
-    _ended[key][1].append(client[:NAME_CHARS_MAX])
+        _left_out[key] = LeftOut(time.time())
+    _left_out[key].add(details, NAMED.get(key[0], ()))
     return True
 
 
-def _write_ended(key: tuple[str, str]) -> None:
-    """All who had no line of their own: a line about several."""
-    if key not in _ended:
+def _write_left_out(key: tuple[str, str]) -> None:
+    """A line about all that had none of their own."""
+    left_out = _left_out.pop(key, None)
+    if left_out is None:
         return
-    at_s, clients = _ended.pop(key)
-    event, why = key
+    event, kind = key
     unsaid = _last.get(key, (0.0, 0))[1]
     _last[key] = time.monotonic(), 0
-    named = names_that_fit(clients)
-    fields: dict[str, object] = {"event": event, "clients": ", ".join(named), "why": why}
-    if more := len(clients) - len(named) + unsaid:
+    fields: dict[str, object] = {"event": event}
+    if event in NAMED:
+        first, *others = NAMED[event]
+        named = names_that_fit(left_out.clients)
+        fields["clients"] = ", ".join(named)
+        if kind:
+            fields[first] = kind
+        fields |= {name: ", ".join(names_that_fit([*left_out.seen.get(name, ())])) for name in others}
+    else:
+        named = [event]
+        fields |= left_out.last
+    if more := left_out.count - len(named) + unsaid:
         fields["more_like_it"] = more
-    _write(at_s, fields)
+    _write(left_out.at_s, fields)
 
 
 def names_that_fit(names: list[str]) -> list[str]:
