@@ -88,6 +88,23 @@ def test_a_run_of_losses_ends_with_the_next_message_that_is_kept() -> None:
     assert got == [*range(100), *range(102, 202)]
 
 
+@pytest.mark.parametrize(("away", "words"), [(True, "was away"), (False, "too slowly")])
+def test_why_a_session_ended_is_said(away: bool, words: str) -> None:
+    bench = Bench(book(PROMISED, limits=LIMITS))
+    subscriber = bench.client("s", properties=Properties(session_expiry=3600))
+    publisher = bench.client("p")
+    subscriber.subscribe("#", qos=1)
+    if away:
+        subscriber.say(Disconnect())
+    else:
+        subscriber.stop_reading()
+    for number in range(300):
+        publisher.publish("promised/1", b"m", qos=1, packet_id=1 + number)
+        bench.turn()
+    (told,) = [details for event, details in bench.events if event == "overloaded"]
+    assert words in str(told["why"])
+
+
 def test_beyond_the_tolerance_the_subscriber_is_told_and_ended() -> None:
     bench, subscriber, publisher = stalled(PROMISED)
     publish(bench, publisher, "promised/1", 101)

@@ -608,8 +608,12 @@ def test_members_with_other_contracts_refuse_each_other_in_words() -> None:
     group.start("b", book(contract("other", "other/+", "1s", 0)))
     group.pass_time(200 * MS)
     assert group.members["b"].role is Role.JOINING
-    refusals = [(name, details["why"]) for name, event, details in group.events if event == "peer refused"]
-    assert ("a", "the contract files differ: give every member the same") in refusals
+    refusals = {
+        (name, details["peer"], details["why"])
+        for name, event, details in group.events
+        if event == "peer refused"
+    }
+    assert ("a", "b", "the contract files differ: give every member the same") in refusals
 
 
 def test_a_reload_at_one_member_after_the_other_leaves_the_pair_together() -> None:

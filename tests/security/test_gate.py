@@ -366,7 +366,17 @@ def test_who_is_gone_from_the_files_or_has_another_password_is_disconnected() ->
     bench.run()
     closed = {name for name, client in clients.items() if client.connection.closing}
     assert closed == {"goes", "changes", ""}
-    assert reason(clients["goes"]) == NOT_AUTHORIZED
+    words = {}
+    for name in closed:
+        farewell = clients[name].take()[-1]
+        assert isinstance(farewell, Disconnect)
+        assert farewell.reason == NOT_AUTHORIZED
+        words[name] = farewell.properties.reason_string
+    assert words == {
+        "goes": "this user is not known here any more",
+        "changes": "this user has another password now",
+        "": "a user name and a password are asked for here now",
+    }
 
 
 def test_a_check_that_began_before_the_password_changed_lets_nobody_in() -> None:

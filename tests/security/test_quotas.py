@@ -237,6 +237,8 @@ def test_a_client_that_flaps_is_banned_for_a_while_and_no_other() -> None:
     assert [reason(come(bench, "other")), reason(come(bench, "flaps-too", "bob"))] == [0, 0]
     (ban,) = bench.gate.quotas(bench.now_ns, 10**18).banned_latest
     assert (ban.why, ban.user, ban.client_id, ban.until_at_ns) == ("flaps", "alice", "flaps", 10**18 + 60 * S)
+    (told,) = [details for event, details in bench.events if event == "banned"]
+    assert told == {"is": "flaps", "user": "alice", "client": "flaps", "lasts": "1min"}
     bench.now_ns += 60 * S
     assert reason(come(bench, "flaps")) == 0
     assert bench.gate.quotas(bench.now_ns, 0).banned == 0
@@ -264,11 +266,11 @@ def test_who_guesses_is_banned_there_and_a_password_that_was_right_is_not() -> N
         return reason(client)
 
     assert guess("bob", right=True) == 0
-    assert [guess("alice") for _ in range(5)] == [BAD_PASSWORD] * 3 + [BANNED] * 2
+    assert [guess("alice") for _ in range(5)] == [BAD_PASSWORD] * 2 + [BANNED] * 3
     assert guess("alice", right=True) == BANNED
     assert guess("alice", right=True, address="192.0.2.2") == 0
     assert guess("alice", right=True) == 0  # it is known by now
-    assert [guess("bob") for _ in range(4)] == [BAD_PASSWORD] * 3 + [BANNED]
+    assert [guess("bob") for _ in range(4)] == [BAD_PASSWORD] * 2 + [BANNED] * 2
     assert guess("bob", right=True) == 0
     bench.now_ns += 60 * S
     assert guess("alice") == BAD_PASSWORD

@@ -68,6 +68,7 @@ CONNECT_PACKET = 1
 SUBSCRIBE_PACKET = 8
 TOO_MUCH_UNREAD = "of what waits for all clients most is this one's, which does not read it"
 TOO_SLOW = "the client takes messages too slowly for their contracts"
+TOO_LONG_AWAY = "the client was away, and more came for it than its contracts and its queue allow"
 TOO_MUCH_OF_ALL = (
     "of what all sessions may hold together this one held most, and its contracts let nothing go"
 )
@@ -510,7 +511,8 @@ class Broker:
         for session, queued, shared in sessions:
             if session.state.ended:
                 continue
-            text = TOO_MUCH_OF_ALL if shared else TOO_SLOW
+            late = TOO_LONG_AWAY if session.link is None else TOO_SLOW
+            text = TOO_MUCH_OF_ALL if shared else late
             self.event("overloaded", {"client": session.client_id, "queued": queued, "why": text})
             self.clients.end_now(session, now_ns, Reason.QUOTA_EXCEEDED, text)
 

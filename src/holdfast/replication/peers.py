@@ -47,6 +47,7 @@ MUTE_NS_MAX = 5 * S  # that a connection stays open, and nothing comes over it
 BEAT_NS_MAX = 100 * MS  # however much else is written
 STRANGERS_FRAME_BYTES_MAX = 4096
 FAR = "it cannot protect this one; raise silence in the group file above that, or choose a nearer member"
+NAME_CHARS_MAX = 100  # of a name that somebody gives itself, in the log
 DIFFERENT = "the contract files differ: give every member the same"
 
 
@@ -239,8 +240,10 @@ class Peers:
         if name == self.sought:
             self.sought = ""
 
-    def refuse(self, peer: Peer, why: str) -> None:
-        self._event("peer refused", {"peer": peer.state.name or "unknown", "why": why})
+    def refuse(self, peer: Peer, why: str, name: str = "") -> None:
+        """`name` is what it calls itself, if it has said so."""
+        name = peer.state.name or name[:NAME_CHARS_MAX] or "unknown"
+        self._event("peer refused", {"peer": name, "why": why})
         self.send(peer, Refusal(why))
         self.close(peer)
 
@@ -322,7 +325,7 @@ class Peers:
             return True
         if hello.group == self.group.name and peer.certificate_name in (None, hello.name):
             self._saw(hello, peer.heard_ns)
-        self.refuse(peer, why)
+        self.refuse(peer, why, hello.name)
         return False
 
     def compare(self, peer: Peer, theirs: str, ours: str) -> None:

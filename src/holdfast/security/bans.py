@@ -47,19 +47,19 @@ class Bans:
     def flapped(self, user: str, address: str, client_id: str, now_ns: int) -> Banned | None:
         """A connection that was let in is over; returns who is banned for it."""
         most = self.limits.flaps_max
-        return None if most is None else self._count(_flapper(user, address, client_id), most, now_ns)
+        return None if most is None else self._count(_flapper(user, address, client_id), most + 1, now_ns)
 
     def guessed(self, user: str, address: str, now_ns: int) -> Banned | None:
-        """A login failed."""
+        """A login failed: with as many as may, its user is banned there."""
         most = self.limits.guesses_max
         return None if most is None else self._count(Banned("guesses", user, address, ""), most, now_ns)
 
-    def _count(self, whom: Banned, most: int, now_ns: int) -> Banned | None:
+    def _count(self, whom: Banned, enough: int, now_ns: int) -> Banned | None:
         tally = self._tallies.pop(whom, None)
         if tally is None or now_ns - tally.since_ns > self.limits.within_ns:
             tally = Tally(now_ns)
         tally.count += 1
-        if tally.count <= most:
+        if tally.count < enough:
             _keep(self._tallies, whom, tally)
             return None
         self.total[whom.why] += 1

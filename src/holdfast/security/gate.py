@@ -48,7 +48,6 @@ WEIGHED_EVERY_NS = S
 SAID_CHARS_MAX = 200
 SWEPT_AT_ONCE = 64  # sessions whose subscriptions are looked at again in one turn
 NO_RULES = Rules(())
-GONE = "this user may not connect any more, has another password, or not this client identifier"
 WRONG = "the user name or the password is wrong"
 
 
@@ -291,7 +290,8 @@ class Gate(Access):
     def _banned(self, whom: Banned | None) -> None:
         if whom is not None:
             lasts = format_duration(self.known.security.bans.lasts_ns)
-            self.broker.event("banned", {"is": whom.why, **_said(whom._asdict()), "lasts": lasts})
+            said = _said({"user": whom.user, "client": whom.client_id, "address": whom.address})
+            self.broker.event("banned", {"is": whom.why, **said, "lasts": lasts})
 
     @property
     def _now_ns(self) -> int:
@@ -457,8 +457,8 @@ class Gate(Access):
         self._listener_meters.clear()
         ended = 0
         for connection, guest in list(self._guests.items()):
-            if not self._stays(connection, guest):
-                self._send_away(connection, now_ns, GONE)
+            if why := self._why_it_goes(connection, guest):
+                self._send_away(connection, now_ns, why)
                 ended += 1
                 continue
             guest.listener = self._listener(connection)
@@ -471,15 +471,27 @@ class Gate(Access):
             self.serves(now_ns)
         return ended
 
-    def _stays(self, connection: Connection, guest: Guest) -> bool:
+    def _why_it_goes(self, connection: Connection, guest: Guest) -> str:
+        """Empty: it stays."""
         asked = connection.session or connection.warm  # either has a client identifier, once it is let in
         if asked is not None and not self._keeps_identifier(guest.user, asked.client_id):
-            return False
+            return "this user may not have this client identifier any more"
         if guest.by == "nothing":
-            return self._takes_nameless(connection)
+            return (
+                ""
+                if self._takes_nameless(connection)
+                else "a user name and a password are asked for here now"
+            )
         if guest.by == "token":
-            return self._accepts(guest.token)
-        return guest.stored is None or self.known.users.get(guest.user) == guest.stored
+            return (
+                ""
+                if self._accepts(guest.token)
+                else "the key that signed this token is not accepted any more"
+            )
+        if guest.stored is None or self.known.users.get(guest.user) == guest.stored:
+            return ""
+        gone = guest.user not in self.known.users
+        return "this user is not known here any more" if gone else "this user has another password now"
 
     def _keeps_identifier(self, user: str, client_id: str) -> bool:
         return client_id.startswith(ASSIGNED) or self.may_connect(user, client_id)
