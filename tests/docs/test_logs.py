@@ -245,3 +245,10 @@ def test_what_was_left_out_is_told_when_its_second_is_over(
     assert lines[0] == "event=refused reason=0x87 client=c0"
     more = f" more_like_it={many - 2}" if many > 2 else ""
     assert lines[1:] == ([f"event=refused reason=0x87 client=c{many - 1}{more}"] if many > 1 else [])
+
+
+def test_a_line_about_the_last_that_was_left_out_has_its_time() -> None:
+    left_out = log.LeftOut(0.0)
+    before_s = time.time()
+    left_out.add({"reason": "0x87"}, ())
+    assert before_s <= left_out.at_s <= time.time()

@@ -49,7 +49,7 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 
 class LeftOut:
-    """Events of one kind that a line is due about, since when."""
+    """Events of one kind that a line is due about; `at_s` is when what the line tells of happened."""
 
     def __init__(self, at_s: float) -> None:
         self.at_s = at_s
@@ -61,7 +61,7 @@ class LeftOut:
     def add(self, details: dict[str, object], named: tuple[str, ...]) -> None:
         self.count += 1
         if not named:
-            self.last = details
+            self.at_s, self.last = time.time(), details
         elif len(self.clients) < FIELD_CHARS_MAX:  # more do not fit
             self.clients.append(str(details.get("client", ""))[:NAME_CHARS_MAX])
             for name in named[1:]:
