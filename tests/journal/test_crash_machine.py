@@ -74,6 +74,24 @@ class Machine(RuleBasedStateMachine):
         assert numbers == range(len(self.accepted) + 1, len(self.accepted) + 1 + len(bodies))
         self.accepted += [(kind, body) for body in bodies]
 
+    @rule(body=BODIES)
+    def append_to_a_new_file(self, body: bytes) -> None:
+        with suppress(NotAccepted):
+            number = self.journal.append(1, body, new_file=True)
+            self.accepted.append((1, body))
+            assert number == len(self.accepted)
+
+    @rule(size=st.integers(0, 9000), operations=st.none() | st.integers(0, 2))
+    def hold_and_release(self, size: int, operations: int | None) -> None:
+        if operations is not None:
+            self.power_loss_after(operations)
+        with suppress(PowerLoss):
+            self.journal.hold(size)
+            self.journal.release()
+        self.disk.before = nothing
+        if operations is not None:
+            self.restart()
+
     @precondition(lambda self: self.journal.state is State.OPEN)
     @rule()
     def commit(self) -> None:
@@ -147,6 +165,22 @@ class Machine(RuleBasedStateMachine):
         self.journal.commit()
         assert self.journal.state is State.OPEN
         self.durable = len(self.accepted)
+
+    @precondition(lambda self: self.journal.state is State.FAILED)
+    @rule(operations=st.none() | st.integers(0, 8))
+    def recover_anew(self, operations: int | None) -> None:
+        """What was not durable is forgotten: a crash before that may still find it."""
+        if operations is not None:
+            self.power_loss_after(operations)
+        try:
+            assert self.journal.recover(anew=True) == self.durable
+            del self.accepted[self.durable :]
+            assert self.journal.waiting_bytes == 0
+        except PowerLoss:
+            pass
+        self.disk.before = nothing
+        if operations is not None:
+            self.restart()
 
     @rule()
     def close_and_open(self) -> None:

@@ -227,6 +227,36 @@ def test_a_full_disk_leaves_nobody_without_an_answer_and_nothing_acknowledged_is
             subscriber.send(ack(Type.PUBACK, message.pid))
 
 
+def test_a_small_disk_is_never_filled_by_what_was_delivered(
+    start_broker: StartBroker, contracts: Path, tmp_path: Path
+) -> None:
+    """Four times the room is written, to a subscriber that takes all of it, and by a broker that is killed
+    and comes back on a full disk."""
+    with small_disk(tmp_path, 1024) as disk:
+        options = ("--contracts", str(contracts), "--data", str(disk / "data"))
+        broker = start_broker(*options)
+        with Peer(broker.port) as client:
+            client.connect("c", **FOREVER)
+            client.subscribe(("kept/+", 1))
+            for number in range(1, 1025):
+                client.send(publish("kept/1", b"%d " % number + bytes(4096), qos=1, pid=number))
+                packets = [client.expect_any(), client.expect_any()]
+                for packet in packets:
+                    if packet.type == Type.PUBLISH:
+                        client.send(ack(Type.PUBACK, packet.pid))
+                assert [each.reason for each in packets if each.type == Type.PUBACK] == [0x00]
+        assert "journal failed" not in broker.stderr
+        broker.kill()
+        fill(disk)
+        again = start_broker(*options)
+        wait_until(lambda: 'event="journal recovered"' in again.stderr, "its recovery", WAIT_S_MAX)
+        with Peer(again.port) as client:
+            client.connect("p")
+            answer = client.publish("kept/1", b"taken", qos=1)
+            assert answer is not None
+            assert answer.reason in (0x00, 0x10)
+
+
 def test_a_backup_with_a_full_disk_protects_in_memory_and_says_so(
     tmp_path: Path, contracts: Path, tiny: Path
 ) -> None:

@@ -58,9 +58,19 @@ class Committer:
     def prune(self, before_number: int) -> None:
         self._want(lambda: self.journal.prune(before_number))
 
-    def recover(self) -> None:
+    def recover(self, *, anew: bool = False) -> None:
         """Tries again after a failure; `durable` or `failed` tells how it went."""
-        self._want(self.journal.recover)
+        self._want(lambda: self.journal.recover(anew=anew))
+
+    def look(self) -> None:
+        self._want(self.journal.look)
+
+    def hold(self, size: int) -> None:
+        self._want(lambda: self.journal.hold(size))
+
+    def release(self) -> None:
+        """Before anything that waits is written."""
+        self._want(self.journal.release)
 
     def close(self, wait_s: float | None = None) -> None:
         """Waits for the disk, commits what waits and closes the journal. For the end of a process: this

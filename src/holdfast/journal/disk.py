@@ -1,7 +1,8 @@
 """The few things that a journal asks of a disk, and the real one.
 
 A directory is flat. Files only grow, are cut, or are removed. What was not synced may be gone after a crash,
-in any part: bytes until `File.sync`, names until `Disk.sync_names`. Every failure is an OSError.
+in any part: bytes until `File.sync`, names until `Disk.sync_names`. Every failure is an OSError. A disk may
+hold a reserve: room that nobody else can take, and that is no file of the journal.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from holdfast.errors import Unavailable
 from holdfast.files import open_file
 
 LOCK_NAME = "lock"
+RESERVE_NAME = "reserve"
 SALT_BITS = 32
 
 
@@ -44,6 +46,10 @@ class Disk(Protocol):
     def remove(self, name: str) -> None: ...
     def sync_names(self) -> None: ...
     def salt(self) -> int: ...
+    def free_bytes(self) -> int: ...
+    def reserved_bytes(self) -> int: ...
+    def reserve(self, size: int) -> None: ...
+    def release(self) -> None: ...
 
 
 class RealFile:
@@ -105,7 +111,7 @@ class RealDisk:
             self._lock_fd = -1
 
     def names(self) -> list[str]:
-        return sorted(name for name in os.listdir(self.directory) if name != LOCK_NAME)
+        return sorted(name for name in os.listdir(self.directory) if name not in (LOCK_NAME, RESERVE_NAME))
 
     def size(self, name: str) -> int:
         return (self.directory / name).stat().st_size
@@ -136,3 +142,29 @@ class RealDisk:
 
     def salt(self) -> int:
         return secrets.randbits(SALT_BITS)
+
+    def free_bytes(self) -> int:
+        found = os.statvfs(self.directory)
+        return found.f_bavail * found.f_frsize
+
+    def reserved_bytes(self) -> int:
+        try:
+            return (self.directory / RESERVE_NAME).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def reserve(self, size: int) -> None:
+        """Holds so much from now on, or nothing if the disk has not got it."""
+        self.release()
+        reserve_fd = os.open(self.directory / RESERVE_NAME, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o640)
+        try:
+            os.posix_fallocate(reserve_fd, 0, size)
+        except OSError:
+            self.release()
+            raise
+        finally:
+            os.close(reserve_fd)
+
+    def release(self) -> None:
+        with suppress(FileNotFoundError):
+            (self.directory / RESERVE_NAME).unlink()

@@ -1,9 +1,9 @@
 """The journal: numbered records, safe on disk once `durable_number` has reached them.
 
 Laws: what was durable is never cut, overwritten or reported twice under one number; numbers have no gap; a
-group is one write and one sync; nothing follows an unsynced group. Two sides, which may be two threads:
-`append` and `take` belong to one, `store`, `prune` and `recover` to the other, and a batch passes from the
-first to the second.
+group is one write and one sync; nothing follows an unsynced group; all that lies before a file can be pruned.
+Two sides, which may be two threads: `append` and `take` belong to one, `store`, `prune`, `recover` and the
+reserve to the other, and a batch passes from the first to the second.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ SEGMENT_BYTES_MIN = 4096
 SEGMENT_BYTES_MAX = 2**30
 SEGMENTS_MIN = 4
 RESERVE_SHARE = 8
+HELD_SHARE = 4  # of what is free, at most, is held back on the disk
 SEGMENT_OVERHEAD_BYTES = HEADER_BYTES + MARK_BYTES
 
 
@@ -119,6 +120,8 @@ class Journal:
         self._appended_bytes = 0
         self._written_bytes = 0
         self._unstored: deque[Run] = deque()
+        self.free_bytes = 0  # on the disk, when it was last looked at, without the reserve
+        self.reserved_bytes = 0
         self._segments: list[Segment] = []
         self._file: File | None = None
         try:
@@ -180,7 +183,8 @@ class Journal:
             self.cut = tail.cut
         self.durable_number = self._next_number - 1
         self._stored_bytes = sum(segment.size for segment in self._segments)
-        self._tail_bytes = self._segments[-1].size
+        self._tail_bytes, self._tail_first = self._segments[-1].size, self._segments[-1].first
+        self.look()
 
     def _create(self, first: int) -> File:
         """A new segment: its header is safe before any record may follow, and its name before it is used."""
@@ -221,10 +225,11 @@ class Journal:
         """On disk, and accepted for it."""
         return self._stored_bytes + self.waiting_bytes
 
-    def append(self, kind: int, body: bytes, *, use_reserve: bool = False) -> int:
-        """Accepts one record and returns its number. It is safe only when `durable_number` says so."""
+    def append(self, kind: int, body: bytes, *, use_reserve: bool = False, new_file: bool = False) -> int:
+        """Accepts one record and returns its number. It is safe only when `durable_number` says so. What is
+        to be pruned up to this record needs a `new_file` that begins with it."""
         self._admit(kind, len(body), RECORD_BYTES + len(body), use_reserve)
-        return self._add(kind, body)
+        return self._add(kind, body, new_file)
 
     def append_many(self, kind: int, bodies: Sequence[bytes], *, use_reserve: bool = False) -> range:
         """Accepts all of them or none, and returns their numbers."""
@@ -236,13 +241,13 @@ class Journal:
                 self._add(kind, body)
         return range(first, self._next_number)
 
-    def _add(self, kind: int, body: bytes) -> int:
+    def _add(self, kind: int, body: bytes, new_file: bool = False) -> int:
         number = self._next_number
         record = encode_record(kind, number, body, self._salt)
         size = len(record)
         runs = self._runs
-        if not runs or self._tail_bytes + size > self._end_max:
-            size += self._begin_run(number, size)
+        if not runs or new_file or self._tail_bytes + size > self._end_max:
+            size += self._begin_run(number, size, new_file)
         run = self._runs[-1]
         run.parts.append(record)
         run.bytes += size
@@ -251,11 +256,13 @@ class Journal:
         self._next_number = number + 1
         return number
 
-    def _begin_run(self, number: int, size: int) -> int:
-        """Opens the run that a record of `size` goes to; returns what the run costs besides its records."""
+    def _begin_run(self, number: int, size: int, new_file: bool) -> int:
+        """Opens the run that a record of `size` goes to; returns what the run costs besides its records. A
+        file without a record is new."""
         rotates = self._tail_bytes + (0 if self._runs else MARK_BYTES) + size > self._end_max
+        rotates |= new_file and self._tail_first < number
         if rotates:
-            self._tail_bytes = 0
+            self._tail_bytes, self._tail_first = 0, number
         self._runs.append(Run(number, rotates, [encode_mark(number, self._salt)], 0))
         return SEGMENT_OVERHEAD_BYTES if rotates else MARK_BYTES
 
@@ -323,6 +330,7 @@ class Journal:
                 self._fail(error)
             self._written_bytes += run.bytes
             self._unstored.popleft()
+        self.look()
         return self.durable_number
 
     def _store_run(self, run: Run) -> None:
@@ -365,17 +373,26 @@ class Journal:
         self.disk.sync_names()
         self._file.sync()
 
-    def recover(self) -> int:
+    def recover(self, *, anew: bool = False) -> int:
         """Tries again after a failure: cuts what was half written, checks that the last segment still
-        holds what was durable, and stores what was kept. Returns the highest durable number, or raises and
-        stays failed."""
+        holds what was durable, and stores what was kept; `anew` forgets that instead. Returns the highest
+        durable number, or raises and stays failed."""
         if self.state is State.FAILED:
             try:
                 self._reopen_tail()
             except OSError as error:
                 self._fail(error)
+            if anew:
+                self._forget_unstored()
             self.state, self.why = State.OPEN, ""
         return self._store_waiting()
+
+    def _forget_unstored(self) -> None:
+        """Nothing is appended in the failed state, so both sides' figures may be set here."""
+        self._runs, self._written_bytes = [], self._appended_bytes
+        self._unstored.clear()
+        self._next_number = self.durable_number + 1
+        self._tail_bytes, self._tail_first = self._segments[-1].size, self._segments[-1].first
 
     def _reopen_tail(self) -> None:
         assert self._file is not None
@@ -407,6 +424,29 @@ class Journal:
                 f"cannot remove old segments of the journal {self.disk.name}: {error.strerror or error}"
             ) from error
         return removed
+
+    # Room
+
+    def look(self) -> None:
+        """How much is free. A disk that cannot tell keeps its last answer."""
+        with suppress(OSError):
+            self.reserved_bytes = self.disk.reserved_bytes()
+            self.free_bytes = self.disk.free_bytes()
+
+    def hold(self, size: int) -> None:
+        """Holds room back on the disk, for a snapshot when there is no other: a share of it at most. A disk
+        that has not got it holds none."""
+        self.look()
+        size = min(size, (self.free_bytes + self.reserved_bytes) // HELD_SHARE)
+        if size > 0 and size != self.reserved_bytes:
+            with suppress(OSError):
+                self.disk.reserve(size)
+            self.look()
+
+    def release(self) -> None:
+        with suppress(OSError):
+            self.disk.release()
+        self.look()
 
     # Reading
 

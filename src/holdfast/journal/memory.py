@@ -1,8 +1,8 @@
 """A disk in memory that fails as real ones do, from one seed.
 
 `crash` keeps what was synced; of the rest it keeps any part: a prefix, sectors in any order, or nothing.
-`room_bytes` makes it full in mid-write. `before(operation, name)` runs ahead of every operation: it may raise
-an OSError, or wait, which is a slow disk.
+`room_bytes` makes it full in mid-write; a reserve takes part of it. `before(operation, name)` runs ahead of
+every operation: it may raise an OSError, or wait, which is a slow disk.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from random import Random
 from holdfast.errors import Unavailable
 
 SECTOR_BYTES = 512
+PLENTY_BYTES = 2**40  # free on a disk without a bound
 Before = Callable[[str, str], None]
 
 
@@ -46,7 +47,7 @@ class MemoryFile:
     def write(self, data: bytes) -> None:
         self._begin("write")
         room = self._disk.room_bytes
-        taken = len(data) if room is None else max(0, min(len(data), room - self._disk.used_bytes))
+        taken = len(data) if room is None else max(0, min(len(data), self._disk.free_bytes()))
         self._content.seen += data[:taken]
         if taken < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -74,6 +75,7 @@ class MemoryDisk:
         self._seen: dict[str, _Content] = {}
         self._synced: dict[str, _Content] = {}
         self._locked = False
+        self._reserved = 0
 
     @property
     def used_bytes(self) -> int:
@@ -166,6 +168,23 @@ class MemoryDisk:
 
     def salt(self) -> int:
         return self._rng.getrandbits(32)
+
+    def free_bytes(self) -> int:
+        return PLENTY_BYTES if self.room_bytes is None else self.room_bytes - self.used_bytes - self._reserved
+
+    def reserved_bytes(self) -> int:
+        return self._reserved
+
+    def reserve(self, size: int) -> None:
+        self.release()
+        self.before("reserve", "")
+        if size > self.free_bytes():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._reserved = size
+
+    def release(self) -> None:
+        self.before("release", "")
+        self._reserved = 0
 
     def _content(self, name: str) -> _Content:
         if name not in self._seen:

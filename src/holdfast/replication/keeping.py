@@ -2,7 +2,8 @@
 
     take()              what to append now, in order        accepted(entry, number)   the journal took it
     durable(number)     all up to there is safe             refused(why)              it took nothing
-    prune_before        what may go                         try_again()               it may take more
+    prune_before        what may go                         try_again(room)           it may take more
+    reserve_bytes       room to hold back for a snapshot
 
 Laws:
 - a durable message that its publisher awaits an answer for is safe here before the answer goes out
@@ -12,6 +13,8 @@ Laws:
 - a journal that takes nothing costs durable messages their acceptance, those under way too, and nothing else:
   the broker goes on, says so once, and writes a snapshot before it promises anything again
 - a snapshot is written between messages, in bounded pieces, one at most in each turn
+- no snapshot is begun for want of room, or after a failure, that was not weighed first and fits: half a
+  snapshot on a full disk would take the room of every later one
 """
 
 from __future__ import annotations
@@ -52,6 +55,12 @@ from holdfast.replication.recording import StateRecorder, record_retained
 
 SNAPSHOT_PIECE = 100  # increments or messages, unless so many are too large
 GROWTH_BYTES = 64 * 2**20  # what may follow a snapshot before the next one, if that is not smaller
+SPARE_BYTES = 16 * 2**10  # a snapshot that is to make room gives back as much at least, and leaves as much
+SPARE_SHARE = 4  # … and this part of its own weight
+RECORD_BYTES = 32  # what a record takes besides its body, at most
+RESERVE_BYTES_MIN = 512 * 2**10
+RESERVE_BYTES_MAX = 64 * 2**20
+UNBOUNDED = 2**62
 NUMBERS_UNTOLD = NUMBERS_SKIPPED // 4  # publications between two records of their number
 VIEWS_UNTOLD = 64  # views that may have been opened before a crash without reaching the disk
 
@@ -105,6 +114,8 @@ class Keeping:
         self._wanted = False
         self._begin = self._end = 0  # records of the snapshot that is on its way
         self._bytes_since = self._bytes_last = 0
+        self._weighing: Iterator[list[Entry]] | None = None  # a snapshot that nobody writes
+        self._weight = self._weighed_at = self._free_bytes = 0
 
     def start(self, recalled: Recollection) -> None:
         """From here on everything is written down, a snapshot of what was recalled first."""
@@ -143,16 +154,21 @@ class Keeping:
     @property
     def waiting(self) -> bool:
         """Whether a piece of a snapshot could be taken now."""
+        if self._weighing is not None:
+            return self._whole()
         return self.health is not Health.FAILED and (
             self._snapshot is not None or (self._wanted and self._whole())
         )
 
-    def take(self, room: bool = True) -> list[Entry]:
-        """What happened since the last time, and a piece of a snapshot if there is `room` for one."""
+    def take(self, room: bool = True, free_bytes: int | None = None) -> list[Entry]:
+        """What happened since the last time, and a piece of a snapshot if there is `room` for one. The disk
+        has `free_bytes`, if that is known."""
         self._record()
         if self.broker.draining:
             self.broker.core.tell_the_rest()
         entries = [*self._state(), *self._turn()]
+        if self._weighing is not None and room and self._whole():
+            self._weigh(self._weighing)
         if self.health is Health.FAILED:
             return []
         highest, told = self._highest(), self._told
@@ -161,9 +177,9 @@ class Keeping:
         ):
             self._told = highest
             entries.append(highest_entry(highest))
-        if self._bytes_since > max(self._growth_bytes, self._bytes_last) and self._snapshot is None:
-            self._wanted = True
-        if room and self.waiting:
+        if self._snapshot is None and not self._wanted:
+            self._consider(free_bytes)
+        if room and self.waiting and self._weighing is None:
             entries += self._piece()
         return entries
 
@@ -251,6 +267,42 @@ class Keeping:
     def _undone(self, triples: list[int] | None) -> list[int]:
         return [each for triple in threes(triples or []) if triple[0] in self.undone for each in triple]
 
+    # Whether a snapshot is due, and fits
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Room for the next snapshot, if that is about as large as the last."""
+        return min(max(RESERVE_BYTES_MIN, 2 * self._bytes_last), RESERVE_BYTES_MAX)
+
+    def _consider(self, free_bytes: int | None) -> None:
+        """A snapshot is due when much was written, or as much as the disk has left."""
+        if self._bytes_since > max(self._growth_bytes, self._bytes_last):
+            self._wanted, self._weighing = True, None
+        elif free_bytes is not None and free_bytes <= self._bytes_last + self._bytes_since:
+            self._free_bytes = free_bytes
+            if self._weighing is None and self._bytes_since >= self._weighed_at + self._spare(
+                self._bytes_last
+            ):
+                self._weighing, self._weight = self._contents(), 0
+
+    @staticmethod
+    def _spare(weight: int) -> int:
+        return max(SPARE_BYTES, weight // SPARE_SHARE)
+
+    def _weigh(self, contents: Iterator[list[Entry]]) -> None:
+        piece = next(contents, None)
+        if piece is not None:
+            self._weight += sum(len(entry.body) + RECORD_BYTES for entry in piece)
+            return
+        self._weighing, self._weighed_at = None, self._bytes_since
+        spare = self._spare(self._weight)
+        fits = self._weight + spare <= self._free_bytes
+        if self.health is Health.FAILED:
+            if fits:
+                self.health, self._wanted = Health.HEALING, True
+        elif fits and self._weight + spare <= self._bytes_last + self._bytes_since:
+            self._wanted = True
+
     # Snapshots
 
     def _piece(self) -> list[Entry]:
@@ -267,6 +319,10 @@ class Keeping:
         self._told = self._highest()
         begin = begin_entry(self._owner, self._epoch, self._number, self._told)
         yield [Entry(Kind.JUMPED, b""), begin] if self.health is Health.HEALING else [begin]
+        yield from self._contents()
+        yield [Entry(Kind.SNAPSHOT_END, b"")]
+
+    def _contents(self) -> Iterator[list[Entry]]:
         piece: list[Entry] = []
         size = 0
         for number in sorted(self.undone):
@@ -282,7 +338,6 @@ class Keeping:
         yield from self.marks.exchange_entries()
         for part in parts_of(everything(self.broker), SNAPSHOT_PIECE):
             yield [part_entry(part)]
-        yield [Entry(Kind.SNAPSHOT_END, b"")]
 
     # What the journal says
 
@@ -298,7 +353,7 @@ class Keeping:
                 self._bytes_since = 0
             case Kind.SNAPSHOT_END:
                 self._end = number
-                self._bytes_last, self._bytes_since = self._bytes_since, 0
+                self._bytes_last, self._bytes_since, self._weighed_at = self._bytes_since, 0, 0
 
     def durable(self, number: int) -> None:
         """The journal holds every record up to that one."""
@@ -319,8 +374,9 @@ class Keeping:
     def refused(self, why: str) -> None:
         """The journal takes nothing: durable messages are refused from now on, all else goes on."""
         before, self.health = self.health, Health.FAILED
-        self._snapshot, self._wanted = None, False
+        self._snapshot, self._wanted, self._weighing = None, False, None
         self._end = 0
+        self._awaiting.clear()  # the snapshot that heals it has them all
         if before is not Health.KEEPING:
             return
         self.broker.journal_fails()
@@ -328,11 +384,11 @@ class Keeping:
         self._confirm()
         self._event("journal failed", {"why": why})
 
-    def try_again(self) -> None:
-        """The journal may take something again: a snapshot shows."""
-        if self.health is Health.FAILED:
-            self.health = Health.HEALING
-            self._wanted = True
+    def try_again(self, room_bytes: int = UNBOUNDED) -> None:
+        """The journal may take something again: a snapshot shows, if it fits into the room."""
+        if self.health is Health.FAILED and self._weighing is None:
+            self._free_bytes = room_bytes
+            self._weighing, self._weight = self._contents(), 0
 
     def _healed(self) -> None:
         self.health = Health.KEEPING

@@ -3,6 +3,8 @@
 Laws:
 - the event loop never waits for the disk, except when the process ends
 - a journal that failed is tried again every RETRY_S, for as long as the broker runs
+- room for a snapshot is held back on the disk, given up for the one that heals a failed journal, and held
+  again when that has made room
 - a disk that has not answered for `journal_wait_max` counts as failed; it is tried again when it has
 """
 
@@ -19,6 +21,7 @@ from holdfast.errors import ConfigError, Problem, Unavailable
 from holdfast.journal import Bounds, Committer, Journal, NotAccepted, Record, State
 from holdfast.replication.keeping import Health, Keeping, keep_alone, keep_member
 from holdfast.replication.member import Member
+from holdfast.replication.memory import Kind
 from holdfast.runtime.server import Server
 from holdfast.units import format_duration
 
@@ -47,12 +50,16 @@ class Keeper:
 
     def _after_step(self) -> None:
         room = self.journal.waiting_bytes < SNAPSHOT_WAITING_BYTES_MAX
-        for entry in self.keeping.take(room):
+        for entry in self.keeping.take(room, self.journal.free_bytes):
+            begins = entry.kind is Kind.SNAPSHOT_BEGIN
+            if begins and self.keeping.health is Health.HEALING:
+                self.committer.release()
             try:
                 number = self.journal.append(
                     entry.kind,
                     entry.body,
                     use_reserve=self.keeping.health is Health.HEALING or entry.of_snapshot,
+                    new_file=begins,
                 )
             except NotAccepted as error:
                 self._failed(str(error))
@@ -67,6 +74,7 @@ class Keeper:
         if self.keeping.prune_before is not None:
             self.committer.prune(self.keeping.prune_before)
             self.keeping.prune_before = None
+            self.committer.hold(self.keeping.reserve_bytes)
         self.server.step_soon()
 
     def _failed(self, why: str) -> None:
@@ -95,14 +103,17 @@ class Keeper:
 
     def _try_again(self) -> None:
         self._retry = None
+        if self.keeping.health is not Health.FAILED:
+            return
+        self._retry = self.server.loop.call_later(RETRY_S, self._try_again)
         if self._stalled:
-            self._retry = self.server.loop.call_later(RETRY_S, self._try_again)
-        elif self.journal.state is State.FAILED:
-            self.committer.recover()
-            self._retry = self.server.loop.call_later(RETRY_S, self._try_again)
-        elif self.keeping.health is Health.FAILED:
-            self.keeping.try_again()
-            self.server.step_soon()
+            return
+        if self.journal.state is State.FAILED:
+            self.committer.recover(anew=True)
+            return
+        self.keeping.try_again(self.journal.free_bytes + self.journal.reserved_bytes)
+        self.committer.look()  # for the next time
+        self.server.step_soon()
 
     def close(self) -> None:
         """All that happened is on disk when this returns, if the disk takes it."""
