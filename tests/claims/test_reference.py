@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from conformance.peer import Peer
 from conformance.wire import P, Packet
-from support.brokers import START_S_MAX, wait_until
+from support.brokers import HOLDFAST, START_S_MAX, BrokerProcess, free_port, wait_until
 
 from .conftest import StartPlant
 from .plant import (
@@ -187,3 +188,33 @@ def test_the_lag_of_marks_is_measured(pair: Plant) -> None:
     topic = "$SYS/broker/group/marks/lag max us"
     wait_until(lambda: reads(port, topic) != "-", "a lag", START_S_MAX)
     assert int(reads(port, topic)) < 100_000
+
+
+@pytest.mark.parametrize(("silence", "said"), [("49.999999ms", False), ("50ms", True), ("500ms", True)])
+def test_a_silence_that_is_not_below_the_failover_is_said(tmp_path: Path, silence: str, said: bool) -> None:
+    """reference.md: "A group where it is not less runs all the same, and when a primary falls silent more may
+    be lost than contracts allow: `--check-config`, `holdfast doctor` and the log (`failover not proven`) say so,
+    and which contracts count on it"
+    """
+    group, contracts = tmp_path / "group.toml", tmp_path / "contracts.toml"
+    member = '[[member]]\nname = "{}"\nmqtt = "127.0.0.1:{}"\npeer = "127.0.0.1:{}"\n'
+    ports = [free_port() for _ in range(4)]
+    members = member.format("a", *ports[:2]) + member.format("b", *ports[2:])
+    group.write_text(f'name = "plant"\nsilence = "{silence}"\njoin_wait = "10ms"\n{members}')
+    contract = '[[contract]]\nname = "{0}"\ntopics = ["{0}"]\ndeadline = "1s"\nperiod = "1s"\n'
+    contract += "loss_tolerance = {1}\n"
+    contracts.write_text(contract.format("strict", 1) + contract.format("loose", '"unlimited"'))
+    files = ("--group", str(group), "--contracts", str(contracts))
+    checked = run_holdfast("broker", *files, "--member", "a", "--check-config")
+    assert checked.returncode == 0
+    line = f"{group}: silence: {silence} is not less than failover = 50ms of the contracts"
+    assert (line in checked.stdout) == said
+    assert ("contracts: strict\n" in checked.stdout) == said
+    assert checked.stdout.endswith("the configuration is in order\n")
+    findings = json.loads(run_holdfast("doctor", *files, "--json").stdout)["findings"]
+    assert [each["contracts"] for each in findings if each["check"] == "failover"] == [["strict"]] * said
+    with BrokerProcess(*files, "--member", "a", "--log-format", "json", kind=HOLDFAST) as broker:
+        assert broker.terminate() == 0
+        log = [json.loads(line) for line in broker.stderr.splitlines()]
+    told = [each["contracts"] for each in log if each["event"] == "failover not proven"]
+    assert told == ["strict"] * said

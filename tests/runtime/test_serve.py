@@ -118,6 +118,27 @@ def test_check_config_says_everything_and_starts_nothing(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("more", [[], ["--check-config"]], ids=["start", "check"])
+def test_a_place_for_data_and_a_token_that_cannot_be_used_are_told_with_the_rest(
+    tmp_path: Path, more: list[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    data, token = str(tmp_path / "file" / "below"), str(tmp_path / "token")
+    options = ("--policy", "best", "--http", "127.0.0.1:0", "--data", data, "--http-token", token)
+    done = holdfast("broker", *options, *more)
+    assert done.returncode == 2
+    assert "--policy" in done.stderr
+    assert f"--data: {data} cannot be used: {tmp_path / 'file'} is not a directory" in done.stderr
+    assert f"--http-token: {token} cannot be read: No such file or directory" in done.stderr
+
+
+def test_check_config_makes_no_directory_for_data(tmp_path: Path) -> None:
+    new = tmp_path / "data"
+    assert holdfast("broker", "--data", str(new / "below"), "--check-config").returncode == 2
+    assert holdfast("broker", "--data", str(new), "--check-config").returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("more", [[], ["--check-config"]], ids=["start", "check"])
 def test_every_broken_file_is_named_at_once(tmp_path: Path, more: list[str]) -> None:
     files = {
         "--contracts": contracts(tmp_path / "c.toml", retention='"many"'),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -106,10 +107,12 @@ def broker(
         http_token=None if http_token is None else str(http_token),
         log=log_format,
     )
-    for judge in (check_contracts, check_security):
+    for judge in (check_contracts, check_security, check_data, check_token):
         faults.found_by(lambda judge=judge: judge(options))  # type: ignore[misc]
     faults.tell()
     if check_config:
+        for line in warnings(options):
+            typer.echo(line)
         typer.echo("the configuration is in order")
         return
     become_broker(options)
@@ -160,7 +163,6 @@ def usual_address(group: Path | None, member: str | None) -> str:
 
 def become_broker(options: BrokerOptions) -> None:
     """This process goes on as the broker, without the memory that only the command line needed."""
-    import os
     import sys
 
     import msgspec
@@ -188,6 +190,44 @@ def check_contracts(options: BrokerOptions) -> None:
 
     if options.contracts is not None:
         load_admitted(Path(options.contracts))
+
+
+def warnings(options: BrokerOptions) -> Iterator[str]:
+    """What is in order and may yet not be meant."""
+    from holdfast.contract.file import load_contracts
+    from holdfast.contract.model import ContractBook
+    from holdfast.replication.group import load_group, unproven
+
+    if options.group is not None and options.member is not None:
+        book = ContractBook() if options.contracts is None else load_contracts(options.contracts)
+        found = unproven(load_group(options.group, options.member), book)
+        if found is not None:
+            yield f"{options.group}: silence: {found.why}; contracts: {', '.join(found.contracts) or 'none'}"
+
+
+def check_data(options: BrokerOptions) -> None:
+    """Whether there is a place for a journal; nothing is made, and one that is open is no fault."""
+    if options.data is None:
+        return
+    path = Path(options.data).absolute()
+    there = path if path.exists() else path.parent
+    why = ""
+    if not there.is_dir():
+        why = f"{there} is not a directory"
+    elif not os.access(there, os.R_OK | os.W_OK | os.X_OK):
+        why = f"{there} cannot be written"
+    if why:
+        raise ConfigError("holdfast broker", [Problem("--data", f"{options.data} cannot be used: {why}")])
+
+
+def check_token(options: BrokerOptions) -> None:
+    from holdfast.runtime.watching import read_token
+
+    if options.http_token is not None and Path(options.http_token).is_fifo():
+        return  # it can be read once, by the broker
+    if options.http_token is not None or options.http is not None:
+        host = "127.0.0.1" if options.http is None else options.http.host
+        read_token(options.http_token, host, "holdfast broker", "--http")
 
 
 def check_security(options: BrokerOptions) -> None:

@@ -2,7 +2,8 @@
 
 - Every member has the same file; each is told its own name. Of members that start together and know equally
   much the first serves; after that they succeed each other in the order in which they became heirs.
-- heartbeat < silence < failover: a silent primary is found out in time to keep the contracts' x.
+- heartbeat < silence < failover: a silent primary is found out in time to keep the contracts' x. A group
+  whose silence is not below it may run all the same, and that is said (`unproven`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import msgspec
 
 from holdfast.address import Address, parse_address
 from holdfast.config import Checked, Relations, examine, known, named, told
+from holdfast.contract.bounds import replication_deadline_ns
+from holdfast.contract.model import ContractBook
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.conventions import Place
 from holdfast.readers import did_you_mean, duration, text, whole
@@ -133,6 +136,30 @@ def _absence_problems(group: GroupConfig, name: str) -> Iterator[Problem]:
     names = [each for _, each in known(group.members, "name")]
     if name not in names and len(names) == len(group.members):
         yield Problem("member", f"none is named {name!r}; there are {', '.join(names)}")
+
+
+class Unproven(msgspec.Struct, frozen=True):
+    """Why contracts are not proven for a group, and which of them count on its failover."""
+
+    why: str
+    contracts: list[str]
+
+
+def unproven(group: GroupConfig, book: ContractBook) -> Unproven | None:
+    """None: a silent primary is found out within the failover time that the contracts are proven for."""
+    failover_ns = book.deployment.failover_ns
+    if group.silence_ns < failover_ns:
+        return None
+    silence, failover = format_duration(group.silence_ns), format_duration(failover_ns)
+    return Unproven(
+        f"{silence} is not less than failover = {failover} of the contracts: when a primary falls silent, "
+        "more may be lost than they allow; lower silence, or raise failover",
+        [
+            contract.name
+            for contract in (*book.contracts, book.default)
+            if replication_deadline_ns(contract, book.deployment) is not None
+        ],
+    )
 
 
 class Switches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

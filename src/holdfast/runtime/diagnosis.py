@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.contract.bounds import dispatch_deadline_ns
 from holdfast.contract.model import Contract, ContractBook
-from holdfast.replication.group import GroupConfig
+from holdfast.replication.group import GroupConfig, unproven
 from holdfast.runtime.machine import Machine, Spread
 from holdfast.runtime.server import ACCEPT_BACKLOG
 from holdfast.status import about_ns
@@ -48,6 +48,7 @@ def diagnose(machine: Machine, book: ContractBook, group: GroupConfig | None = N
         lambda: _kernel(machine),
         lambda: _measured(machine, book, group),
         lambda: _others(machine, group),
+        lambda: _failover(book, group),
     )
     return [finding for check in checks for finding in check()]
 
@@ -211,6 +212,19 @@ def _measured(machine: Machine, book: ContractBook, group: GroupConfig | None) -
             machine.loopback.high_ns // 2,
         )
     yield _sync(machine, book)
+
+
+def _failover(book: ContractBook, group: GroupConfig | None) -> Iterator[Finding]:
+    found = None if group is None else unproven(group, book)
+    if group is not None and found is not None:
+        silence, failover = about_ns(group.silence_ns), about_ns(book.deployment.failover_ns)
+        yield Finding(
+            check="failover",
+            state="warning",
+            found=f"silence is {silence}, failover {failover}",
+            means="a silent primary may cost more than contracts allow: lower silence, or raise failover",
+            contracts=found.contracts,
+        )
 
 
 def _sync(machine: Machine, book: ContractBook) -> Finding:

@@ -22,7 +22,7 @@ from holdfast.broker.broker import Broker
 from holdfast.contract.model import ContractBook
 from holdfast.contract.plan import load_admitted
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.replication.group import load_group
+from holdfast.replication.group import load_group, unproven
 from holdfast.replication.handshake import Secret
 from holdfast.replication.member import Member
 from holdfast.runtime.guard import Guard, check_open, check_peers, listeners_for
@@ -99,6 +99,7 @@ async def _serve(
             await membership.start()
             if not loaded.known.security.peers.protected:
                 log_event("peers not protected", {"member": options.member, "why": UNPROTECTED})
+            tell_unproven(host, book)
         notify("READY=1")
         await stop.wait()
         notify("STOPPING=1")
@@ -152,6 +153,14 @@ def reload_contracts(broker: Broker | Member, contracts: Path) -> None:
         return
     broker.reload(book)
     log_event("reloaded", {"file": str(contracts), "contracts": len(book.contracts)})
+    tell_unproven(broker, book)
+
+
+def tell_unproven(host: Broker | Member, book: ContractBook) -> None:
+    found = unproven(host.group, book) if isinstance(host, Member) else None
+    if found is not None:
+        contracts = ", ".join(found.contracts) or "none"
+        log_event("failover not proven", {"contracts": contracts, "why": f"silence: {found.why}"})
 
 
 def raise_file_limit(connections: int) -> None:
