@@ -36,6 +36,8 @@ def test_what_a_covered_filter_matches_the_pattern_matches(
 
 
 @given(pattern=filters.filter(valid), wanted=filters.filter(valid))
+@example(pattern=["", "+", "#"], wanted=["", "#"])
+@example(pattern=["+", "+", "#"], wanted=["", "#"])
 def test_a_filter_that_is_not_covered_matches_something_that_the_pattern_does_not(
     pattern: list[str], wanted: list[str]
 ) -> None:
@@ -194,6 +196,7 @@ def test_filters_that_do_not_overlap_match_no_topic_together(
 
 
 @given(one=filters.filter(valid), other=filters.filter(valid))
+@example(one=["", "#"], other=["+"])
 def test_filters_that_overlap_match_some_topic_together(one: list[str], other: list[str]) -> None:
     """Nothing is denied that could be granted: the topic is made of what both say of each level."""
     if not overlap(tuple(one), tuple(other)):

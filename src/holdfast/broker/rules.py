@@ -238,6 +238,8 @@ def covers(pattern: Levels, filter: Levels) -> bool:
         return False
     if filter == (ANY,) and pattern == (ONE, ANY):
         return True  # every topic has a level
+    if filter == ("", ANY) and pattern[0] in ("", ONE) and pattern[1:] == (ONE, ANY):
+        return True  # and none is a level without a character alone
     for index, wanted in enumerate(filter):
         if index >= len(pattern):
             return False
