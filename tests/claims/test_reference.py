@@ -193,8 +193,8 @@ def test_the_lag_of_marks_is_measured(pair: Plant) -> None:
 @pytest.mark.parametrize(("silence", "said"), [("49.999999ms", False), ("50ms", True), ("500ms", True)])
 def test_a_silence_that_is_not_below_the_failover_is_said(tmp_path: Path, silence: str, said: bool) -> None:
     """reference.md: "A group where it is not less runs all the same, and when a primary falls silent more may
-    be lost than contracts allow: `--check-config`, `holdfast doctor` and the log (`failover not proven`) say so,
-    and which contracts count on it"
+    be lost than contracts allow: `--check-config`, `holdfast doctor` and the log (`failover not proven`) say
+    so, and which contracts count on it"
     """
     group, contracts = tmp_path / "group.toml", tmp_path / "contracts.toml"
     member = '[[member]]\nname = "{}"\nmqtt = "127.0.0.1:{}"\npeer = "127.0.0.1:{}"\n'
