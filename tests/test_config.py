@@ -45,6 +45,7 @@ FIELDS = {
     "output_bytes_max": ("70_000_000", "1.0"),
     "receive_max": ("65535", "65536"),
     "topic_alias_max": ("0", "-1"),
+    "sessions_bytes_max": ("1", "0"),
     "sessions_max": ("200_001", '"many"'),
     "session_expiry_max": ('"never"', '"always"'),
     "keep_alive_max_s": ("60", "65536"),

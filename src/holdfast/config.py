@@ -409,7 +409,7 @@ def _count(example: int, low: int = 1, high: int = INT_MAX) -> Reader:
     return whole(low, high, example)
 
 
-PARTS = 100
+PARTS = 128
 PARTS_OF_MEMORY = {  # what each bound in bytes is unless it is said; those that hold something come to PARTS
     "buffer_bytes_max": 16,
     "retained_bytes_max": 24,
@@ -419,6 +419,7 @@ PARTS_OF_MEMORY = {  # what each bound in bytes is unless it is said; those that
     "output_bytes_max": 12,
     "backup_bytes_max": 4,
     "state_log_bytes_max": 4,
+    "sessions_bytes_max": 28,
 }
 FROM_MEMORY = -1  # a bound that is a part of memory_bytes_max
 MEMORY_BYTES = PARTS * 16_777_216
@@ -448,6 +449,7 @@ class Limits(Checked, frozen=True, kw_only=True):
     receive_max: Annotated[int, _count(1024, 1, 65_535)] = 1024
     topic_alias_max: Annotated[int, _count(64, 0, 65_535)] = 64
     sessions_max: Annotated[int, _count(200_000)] = 200_000
+    sessions_bytes_max: Annotated[int, _count(469_762_048)] = FROM_MEMORY
     session_expiry_max_ns: Annotated[int | None, duration(1, "24h", infinite="never")] = named(
         "session_expiry_max", None
     )

@@ -447,3 +447,26 @@ def all_messages(group: Group, client_id: str) -> list[int]:
         got += [int(message.payload) for message in found]
         client.say(*[Puback(message.packet_id) for message in found])
     return got
+
+
+def test_a_backup_that_takes_over_refuses_nothing_that_was_granted() -> None:
+    """The room for sessions is full by half at the primary: its backup weighs the same, and has all of it."""
+    group = pair(sessions_bytes_max=60_000)
+    client = group.client("greedy", will=Will("w", b"x" * 1000))
+    granted = 0
+    while client.subscribe(f"safe/{granted}/{'f' * 1000}", qos=1).reasons == [1]:
+        granted += 1
+        group.pass_time(2 * MS)
+        client.take()
+    assert granted > 4
+    settle(group)
+    total = group.primary.broker.holdings.total
+    assert group.members["b"].broker.holdings.total == total
+    group.crash("a")
+    group.pass_time(100 * MS)
+    assert group.primary.name == "b"
+    assert len(group.primary.broker.clients.sessions["greedy"].subscriptions) == granted
+    assert group.primary.broker.holdings.total == total
+    again = group.client("greedy", will=Will("w", b"x" * 1000))
+    assert again.subscribe(f"safe/0/{'f' * 1000}", qos=1).reasons == [1]
+    assert again.subscribe(f"safe/{granted}/{'f' * 1000}", qos=1).reasons == [0x97]

@@ -25,6 +25,7 @@ from holdfast.broker.clients import KEEP_ALIVE_GRACE, Clients
 from holdfast.broker.connection import Connection
 from holdfast.broker.contracts import ContractIndex
 from holdfast.broker.core import Core
+from holdfast.broker.holdings import Holdings
 from holdfast.broker.link import Inbox
 from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedNames
@@ -108,6 +109,7 @@ class Broker:
         self.view: ViewNote | None = None
         self.referral: str | None = None  # where the clients of a broker that ends should go
         self.access = Access()
+        self.holdings = Holdings(self.limits.sessions_bytes_max, self.core.tree)
         self.connections: dict[Connection, None] = {}  # a set in the order of opening: runs repeat exactly
         self.connections_made = 0
         self.refusals: Counter[int] = Counter()

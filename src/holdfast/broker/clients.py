@@ -34,6 +34,7 @@ WINDOW_DEFAULT = 65_535
 KEEP_ALIVE_GRACE = 3, 2  # MQTT gives one and a half times the keep alive
 REASON_CHARS_MAX = 1000  # of a reason string: what it quotes from the peer may be as long as a packet
 QUOTED_CHARS_MAX = 100
+NO_ROOM = "sessions, their wills and subscriptions have no room for more of this client's"
 ASSIGNED = "hf-"  # how client identifiers begin that a broker gave
 CLIENT_ID_BYTES_ANSWERED_MAX = 60_000  # a longer client identifier gets no response information of its own
 
@@ -57,6 +58,8 @@ class SessionState(Struct):
     will_ns: int = 0
     ended: bool = False
     expiry_s: int = 0  # how long it lasts without a connection
+    taken: int = 0  # bytes, of all that sessions take, and `held` by its account: holdings.py has them
+    held: int = 0
     last_will: Will | None = None  # what is published should the connection be lost
     user: str = ""  # whose it is
     grant: Grant | None = None  # what its last login gave to it alone
@@ -111,7 +114,8 @@ class Clients:
         self.broker.access.began(session, connection)
         connection.state = state
         connection.bind(session, packet.version)
-        session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
+        session.state.expiry_s = state.session_expiry_s
+        self.broker.holdings.keep_will(session.state, state.will)
         self.broker.recorder.session(session)
         if packet.version == 5:
             connection.allow_aliases(packet.properties.topic_alias_max or 0)
@@ -166,7 +170,8 @@ class Clients:
                 Reason.TOPIC_NAME_INVALID, f"a topic name has up to {limits.topic_levels_max} levels"
             )
         self._check_rights(who, packet)
-        anew = key_of(who.user, who.client_id) not in self.sessions
+        session = self.sessions.get(key_of(who.user, who.client_id))
+        anew = session is None
         access.check_client(connection, who.client_id, anew=anew)
         if len(self.broker.connections) > limits.connections_max:
             raise PeerError(
@@ -174,6 +179,9 @@ class Clients:
             )
         if anew and len(self.sessions) >= limits.sessions_max:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
+        state = None if session is None else session.state
+        if not self.broker.holdings.has_room(state, who.user, packet):
+            raise PeerError(Reason.QUOTA_EXCEEDED, NO_ROOM)
 
     def _check_identifier(self, who: Who) -> None:
         given = who.client_id.startswith(ASSIGNED) and key_of(who.user, who.client_id) in self.sessions
@@ -229,7 +237,8 @@ class Clients:
         session, _ = self._session_for(connection, who, goes_on, now_ns)
         self.broker.access.began(session, connection)
         connection.state = state
-        session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
+        session.state.expiry_s = state.session_expiry_s
+        self.broker.holdings.keep_will(session.state, state.will)
         self.broker.recorder.session(session)
         connection.allow_aliases(packet.properties.topic_alias_max or 0)
         self._attach(session, connection, packet.properties.receive_max)
@@ -287,6 +296,7 @@ class Clients:
         )
         session.state = SessionState(user=user)
         self.sessions[session.key] = self.by_serial[serial] = session
+        self.broker.holdings.begin(session.state, client_id)
         return session
 
     def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> bool:
@@ -387,7 +397,8 @@ class Clients:
         self.broker.channels.detached(session)
         session.state.will = state.will
         if (state.session_expiry_s, state.will) != (session.state.expiry_s, session.state.last_will):
-            session.state.expiry_s, session.state.last_will = state.session_expiry_s, state.will
+            session.state.expiry_s = state.session_expiry_s
+            self.broker.holdings.keep_will(session.state, state.will)
             self.broker.recorder.session(session)
         if not publish:
             session.state.will = None
@@ -461,6 +472,7 @@ class Clients:
         self.broker.channels.ended(session)
         self.broker.recorder.ended(session)
         self.broker.access.ended(session)
+        self.broker.holdings.end(session.state)
         self.by_serial.pop(session.serial, None)
         if self.sessions.get(session.key) is session:
             del self.sessions[session.key]

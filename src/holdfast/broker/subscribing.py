@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.broker.channels import is_channel
-from holdfast.broker.clients import REASON_CHARS_MAX, who_of
+from holdfast.broker.clients import NO_ROOM, REASON_CHARS_MAX, who_of
 from holdfast.broker.connection import Connection
 from holdfast.broker.reading import Reading
 from holdfast.broker.replaying import Replays
@@ -170,18 +170,23 @@ class Subscribing:
         if before is not None:
             self._replaced[before] = made
         self.enter(subscription, wanted.filter)
-        tree = self.broker.core.tree
-        if tree.grown and (why_not := self._too_many_steps(session)):
+        if before is None and (why_not := self._too_much(session)):
             del session.subscriptions[wanted.filter]
             self.broker.access.subscribed(session, -1)
+            self.broker.holdings.leave(session.state, subscription)
             self._remove(subscription)
             return Refused(wanted.filter, PeerError(Reason.QUOTA_EXCEEDED, why_not))
         self.broker.recorder.subscribed(subscription, wanted.filter)
         return made
 
-    def _too_many_steps(self, session: Session) -> str:
-        """Whether a topic could have to go further through the tree than it may, now that it grew."""
+    def _too_much(self, session: Session) -> str:
+        """Why a subscription that is new cannot stay: what it takes, or how far a topic could have to go
+        through the tree now that it grew."""
         limits = self.broker.limits
+        if not self.broker.holdings.fits(session.state):
+            return NO_ROOM
+        if not self.broker.core.tree.grown:
+            return ""
         if self.broker.core.tree.steps > limits.match_steps_max:
             return many_steps(limits.match_steps_max, "of all clients")
         if session.steps > limits.match_steps_per_session_max:
@@ -332,6 +337,7 @@ class Subscribing:
         session.subscriptions[wanted] = subscription
         if before is None:
             self.broker.access.subscribed(session, 1)
+            self.broker.holdings.enter(session.state, subscription)
         self.broker.channels.entered(subscription, before is None)
         core = self.broker.core
         core.tree.add(subscription)
@@ -448,6 +454,7 @@ class Subscribing:
         subscription: Subscription | None = session.subscriptions.pop(wanted, None)
         if subscription is not None:
             self.broker.access.subscribed(session, -1)
+            self.broker.holdings.leave(session.state, subscription)
             self.broker.recorder.unsubscribed(session, wanted)
             self._remove(subscription)
 

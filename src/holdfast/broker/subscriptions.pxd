@@ -70,6 +70,7 @@ cdef class Node:
 cdef class SubscriptionTree:
     cdef Node root
     cdef readonly size_t count
+    cdef readonly size_t nodes          # below the root
     cdef readonly uint32_t grown        # by how many steps the last subscription made the longest way longer
     cdef readonly uint64_t visited      # nodes, by all matching so far
     cdef list match(self, bytes topic)

@@ -43,6 +43,7 @@ class SharedGroup:
 
 class SubscriptionTree:
     count: int
+    nodes: int
     visited: int
     grown: int
     @property

@@ -230,12 +230,14 @@ cdef class SubscriptionTree:
             if level == b"+":
                 if node.any_level is None:
                     node.any_level = Node()
+                    self.nodes += 1
                 node = node.any_level
             else:
                 if node.children is None:
                     node.children = {}
                 if level not in node.children:
                     node.children[level] = Node()
+                    self.nodes += 1
                 node = node.children[level]
             path.append(node)
         if subscription.group is None:
@@ -335,6 +337,7 @@ cdef class SubscriptionTree:
             parent = path[i]
             before = parent.steps
             if node.is_idle():
+                self.nodes -= 1
                 if levels[i] == b"+":
                     parent.any_level = None
                 else:

@@ -159,7 +159,8 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
                 session = None
             if session is None:
                 session = broker.clients.make_session(increment.client_id, increment.serial, increment.user)
-            session.state.expiry_s, session.state.last_will = increment.expiry_s, increment.will
+            session.state.expiry_s = increment.expiry_s
+            broker.holdings.keep_will(session.state, increment.will)
             session.state.grant = increment.grant
             broker.access.began(session, None)
         case SessionGone():

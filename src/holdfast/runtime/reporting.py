@@ -274,6 +274,7 @@ def memory_of(broker: Broker, member: Member | None) -> Memory:
         ("connecting", core.connecting_bytes, limits.connecting_bytes_max),
         ("output", core.board.outputs.bytes_waiting, limits.output_bytes_max),
         ("backup", 0 if backup is None else backup.output_size, limits.backup_bytes_max),
+        ("sessions", broker.holdings.total, limits.sessions_bytes_max),
         ("state log", 0 if member is None else member.log.kept_bytes, limits.state_log_bytes_max),
     )
     parts = [MemoryPart(name=name, bytes=size, bytes_max=most) for name, size, most in kept]
