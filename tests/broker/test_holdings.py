@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from tests.broker.bench import Bench, Client, book
 
 from holdfast.broker.broker import Broker
-from holdfast.broker.clients import SessionState
-from holdfast.broker.holdings import NODE, Holdings, session_weight, subscription_weight
-from holdfast.broker.subscriptions import SubscriptionTree
+from holdfast.broker.holdings import NODE, session_weight, subscription_weight
 from holdfast.broker.weights import will_weight
 from holdfast.config import Limits
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties, Unsubscribe, Will
@@ -28,7 +26,7 @@ def weighed(broker: Broker) -> int:
     """What the sessions that there are weigh together."""
     total, nodes = 0, set()
     for session in broker.clients.sessions.values():
-        total += session_weight(session.client_id, session.state.user) + will_weight(session.state.last_will)
+        total += session_weight(session.key) + will_weight(session.state.last_will)
         for subscription in session.subscriptions.values():
             total += subscription_weight(subscription)
             levels = subscription.filter.split(b"/")
@@ -107,7 +105,7 @@ def test_who_holds_as_much_as_is_free_is_refused_more_and_others_are_not() -> No
     bench = limited()
     greedy, other = bench.client("greedy", properties=KEPT), bench.client("other", properties=KEPT)
     before = fill(greedy, "greedy")
-    assert ROOM * 3 // 8 < bench.broker.holdings.total <= ROOM // 2 + 2 * session_weight("other", "")
+    assert ROOM * 3 // 8 < bench.broker.holdings.total <= ROOM // 2 + 2 * session_weight("other")
     assert greedy.subscribe(f"greedy/0/{'f' * 1000}", qos=1).reasons == [1]  # it has that one
     assert before // 3 < fill(other, "other") < before
     assert bench.broker.holdings.total <= ROOM
@@ -132,7 +130,7 @@ def test_a_session_that_ends_gives_back_what_it_took() -> None:
 @pytest.mark.parametrize("over", [-1, 0, 1])
 def test_a_will_has_room_up_to_the_bound(over: int) -> None:
     empty = Will("w", b"")
-    least = session_weight("c", "") + will_weight(empty)
+    least = session_weight("c") + will_weight(empty)
     bench = limited(ROOM)
     packet = Connect(client_id="c", will=Will("w", b"x" * (ROOM // 2 - least + over)), properties=KEPT)
     assert answer(bench, packet).reason == (QUOTA_EXCEEDED if over > 0 else 0)
@@ -151,30 +149,7 @@ def test_sessions_without_clients_are_refused_when_there_is_no_room() -> None:
         reasons.append(answer(bench, Connect(client_id=f"c{number}", properties=KEPT)).reason)
         assert bench.broker.holdings.total <= ROOM
     made = reasons.index(QUOTA_EXCEEDED)
-    assert ROOM * 7 // 8 // session_weight("c0", "") < made
+    assert ROOM * 7 // 8 // session_weight("c0") < made
     assert set(reasons[:made]) == {0}
     assert set(reasons[made:]) == {QUOTA_EXCEEDED}
     assert answer(bench, Connect(client_id="c0", clean_start=False, properties=KEPT)).reason == 0
-
-
-@given(shares=st.lists(st.tuples(st.sampled_from(["", "u", "v"]), st.integers(0, 3_000)), max_size=60))
-def test_the_sessions_of_a_user_are_one_account(shares: list[tuple[str, int]]) -> None:
-    holdings = Holdings(40_000, SubscriptionTree())
-    held = {"": 0, "u": 0, "v": 0}
-    made = []
-    for number, (user, size) in enumerate(shares):
-        packet = Connect(client_id=f"c{number}", will=Will("w", b"x" * size))
-        weight = session_weight(packet.client_id, user) + will_weight(packet.will)
-        room = (held[user] if user else 0) + holdings.total + 2 * weight <= 40_000
-        assert holdings.has_room(None, user, packet) == room
-        if room:
-            state = SessionState(user=user)
-            holdings.begin(state, packet.client_id)
-            holdings.keep_will(state, packet.will)
-            held[user] += weight
-            made.append(state)
-            assert holdings.fits(state)
-    assert max(held["u"], held["v"]) <= 20_000
-    for state in made:
-        holdings.end(state)
-    assert holdings.total == 0

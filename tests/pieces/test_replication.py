@@ -451,7 +451,7 @@ def all_messages(group: Group, client_id: str) -> list[int]:
 
 def test_a_backup_that_takes_over_refuses_nothing_that_was_granted() -> None:
     """The room for sessions is full by half at the primary: its backup weighs the same, and has all of it."""
-    group = pair(sessions_bytes_max=60_000)
+    group = pair(sessions_bytes_max=150_000)
     client = group.client("greedy", will=Will("w", b"x" * 1000))
     granted = 0
     while client.subscribe(f"safe/{granted}/{'f' * 1000}", qos=1).reasons == [1]:

@@ -109,7 +109,7 @@ class Broker:
         self.view: ViewNote | None = None
         self.referral: str | None = None  # where the clients of a broker that ends should go
         self.access = Access()
-        self.holdings = Holdings(self.limits.sessions_bytes_max, self.core.tree)
+        self.holdings = Holdings(self.limits, self.core.tree)
         self.connections: dict[Connection, None] = {}  # a set in the order of opening: runs repeat exactly
         self.connections_made = 0
         self.refusals: Counter[int] = Counter()

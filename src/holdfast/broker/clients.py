@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from holdfast.broker.connection import Connection
+from holdfast.broker.holdings import session_weight
 from holdfast.broker.refusals import refusal_of
 from holdfast.broker.rules import Grant, Who, allows
 from holdfast.broker.session import Session
@@ -58,8 +59,7 @@ class SessionState(Struct):
     will_ns: int = 0
     ended: bool = False
     expiry_s: int = 0  # how long it lasts without a connection
-    taken: int = 0  # bytes, of all that sessions take, and `held` by its account: holdings.py has them
-    held: int = 0
+    held: int = 0  # bytes that it pays for: holdings.py
     last_will: Will | None = None  # what is published should the connection be lost
     user: str = ""  # whose it is
     grant: Grant | None = None  # what its last login gave to it alone
@@ -81,6 +81,7 @@ class Clients:
         self.sessions: dict[str, Session] = {}  # by `key_of`
         self.by_serial: dict[int, Session] = {}
         self._serial = 0
+        self._short = broker.limits.client_id_bytes_max // 4  # so many characters are never too many bytes
 
     # CONNECT
 
@@ -89,7 +90,8 @@ class Clients:
         if packet.version == 5 and packet.properties.max_packet_size is not None:
             connection.packet_max = packet.properties.max_packet_size
         try:
-            self._check_lengths(packet)
+            if packet.will is not None or len(packet.client_id) > self._short:
+                self._check_lengths(packet)
             known = self.broker.access.identify(connection, packet, now_ns)
         except PeerError as error:
             self.refuse(connection, packet.version, error, packet)
@@ -115,7 +117,8 @@ class Clients:
         connection.state = state
         connection.bind(session, packet.version)
         session.state.expiry_s = state.session_expiry_s
-        self.broker.holdings.keep_will(session.state, state.will)
+        if state.will is not session.state.last_will:
+            self.broker.holdings.keep_will(session.state, state.will)
         self.broker.recorder.session(session)
         if packet.version == 5:
             connection.allow_aliases(packet.properties.topic_alias_max or 0)
@@ -170,7 +173,8 @@ class Clients:
                 Reason.TOPIC_NAME_INVALID, f"a topic name has up to {limits.topic_levels_max} levels"
             )
         self._check_rights(who, packet)
-        session = self.sessions.get(key_of(who.user, who.client_id))
+        key = key_of(who.user, who.client_id)
+        session = self.sessions.get(key)
         anew = session is None
         access.check_client(connection, who.client_id, anew=anew)
         if len(self.broker.connections) > limits.connections_max:
@@ -179,9 +183,11 @@ class Clients:
             )
         if anew and len(self.sessions) >= limits.sessions_max:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
-        state = None if session is None else session.state
-        if not self.broker.holdings.has_room(state, who.user, packet):
-            raise PeerError(Reason.QUOTA_EXCEEDED, NO_ROOM)
+        holdings = self.broker.holdings
+        if not holdings.ample():
+            state = None if session is None else session.state
+            if not holdings.has_room(state, key, packet):
+                raise PeerError(Reason.QUOTA_EXCEEDED, NO_ROOM)
 
     def _check_identifier(self, who: Who) -> None:
         given = who.client_id.startswith(ASSIGNED) and key_of(who.user, who.client_id) in self.sessions
@@ -238,7 +244,8 @@ class Clients:
         self.broker.access.began(session, connection)
         connection.state = state
         session.state.expiry_s = state.session_expiry_s
-        self.broker.holdings.keep_will(session.state, state.will)
+        if state.will is not session.state.last_will:
+            self.broker.holdings.keep_will(session.state, state.will)
         self.broker.recorder.session(session)
         connection.allow_aliases(packet.properties.topic_alias_max or 0)
         self._attach(session, connection, packet.properties.receive_max)
@@ -294,9 +301,10 @@ class Clients:
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
         )
-        session.state = SessionState(user=user)
+        weight = session_weight(session.key)
+        session.state = SessionState(user=user, held=weight)
+        self.broker.holdings.taken += weight
         self.sessions[session.key] = self.by_serial[serial] = session
-        self.broker.holdings.begin(session.state, client_id)
         return session
 
     def _welcome(self, connection: Connection, packet: Connect, present: bool, assigned: str | None) -> bool:
@@ -472,7 +480,7 @@ class Clients:
         self.broker.channels.ended(session)
         self.broker.recorder.ended(session)
         self.broker.access.ended(session)
-        self.broker.holdings.end(session.state)
+        self.broker.holdings.end(session.key, session.state)
         self.by_serial.pop(session.serial, None)
         if self.sessions.get(session.key) is session:
             del self.sessions[session.key]

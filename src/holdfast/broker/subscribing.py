@@ -170,10 +170,11 @@ class Subscribing:
         if before is not None:
             self._replaced[before] = made
         self.enter(subscription, wanted.filter)
-        if before is None and (why_not := self._too_much(session)):
+        tree = self.broker.core.tree
+        ample = self.broker.holdings.ample()
+        if before is None and (tree.grown or not ample) and (why_not := self._too_much(session)):
             del session.subscriptions[wanted.filter]
             self.broker.access.subscribed(session, -1)
-            self.broker.holdings.leave(session.state, subscription)
             self._remove(subscription)
             return Refused(wanted.filter, PeerError(Reason.QUOTA_EXCEEDED, why_not))
         self.broker.recorder.subscribed(subscription, wanted.filter)
@@ -454,7 +455,6 @@ class Subscribing:
         subscription: Subscription | None = session.subscriptions.pop(wanted, None)
         if subscription is not None:
             self.broker.access.subscribed(session, -1)
-            self.broker.holdings.leave(session.state, subscription)
             self.broker.recorder.unsubscribed(session, wanted)
             self._remove(subscription)
 
@@ -462,6 +462,7 @@ class Subscribing:
         session, core = subscription.session, self.broker.core
         self.broker.channels.left(subscription)
         core.tree.remove(session, subscription.filter, subscription.group)
+        self.broker.holdings.leave(session.state, subscription)
         core.topics.forget_routes(subscription.filter)
 
     def recheck(self, session: Session) -> None:
