@@ -23,6 +23,7 @@ from holdfast.broker.histogram import Histogram
 from holdfast.broker.link import Inbox
 from holdfast.errors import Unavailable
 from holdfast.replication.member import Member
+from holdfast.runtime.heap import free_bytes, give_back
 from holdfast.runtime.listening import Listening
 from holdfast.runtime.poller import Poller
 from holdfast.runtime.ports import open_listener
@@ -32,6 +33,8 @@ ACCEPT_BACKLOG = 4096
 FAREWELL_S = 5.0
 UNFINISHED_S = 0.05
 IDLE_S = 5.0
+GIVEN_BACK_EVERY_S = 30.0
+FREE_BYTES_MAX = 16_777_216  # that may lie free in the heap of an idle broker
 SLICES_BETWEEN_TURNS = 3
 
 
@@ -52,6 +55,7 @@ class Server:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ns = 0
         self._worked = True
+        self._give_back_at = 0.0
         gc.disable()
         loop.add_reader(self.poller.fileno(), self.step)
         self._tidy_when_idle()
@@ -131,9 +135,14 @@ class Server:
         self.step()
 
     def _tidy_when_idle(self) -> None:
-        """What reference counts cannot free goes when nobody would notice the pause."""
+        """What reference counts cannot free goes when nobody would notice the pause, and what lies free in
+        the heap goes back to the system, if that is much. A member of a group is never idle: the pause could
+        be longer than its silence may be."""
         if not self._worked:
             gc.collect()
+            if self.loop.time() >= self._give_back_at and free_bytes() > FREE_BYTES_MAX:
+                give_back()
+                self._give_back_at = self.loop.time() + GIVEN_BACK_EVERY_S
         self._worked = False
         self._tidier = self.loop.call_later(IDLE_S, self._tidy_when_idle)
 

@@ -1,0 +1,61 @@
+"""Memory that was freed goes back to the system when a broker is idle, once in a while."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from holdfast.broker.broker import Broker
+from holdfast.contract.model import ContractBook
+from holdfast.runtime import heap, server
+from holdfast.runtime.server import FREE_BYTES_MAX, Server
+
+MIB = 2**20
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_what_was_freed_below_what_is_used_goes_back() -> None:
+    blocks = [bytes(60_000) for _ in range(2000)]
+    pins = blocks[::50]
+    before = resident()
+    blocks.clear()
+    assert heap.free_bytes() > 80 * MIB
+    heap.give_back()
+    assert before - resident() > 80 * MIB
+    assert len(pins) == 40
+
+
+@pytest.mark.parametrize("free", [FREE_BYTES_MAX - 1, FREE_BYTES_MAX, FREE_BYTES_MAX + 1])
+def test_an_idle_broker_gives_back_what_is_much_and_no_more_often_than_it_may(
+    free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+    clock = [1000.0]
+    monkeypatch.setattr(server, "free_bytes", lambda: free)
+    monkeypatch.setattr(server, "give_back", lambda: given.append(clock[0]))
+
+    async def idle() -> None:
+        loop = asyncio.get_running_loop()
+        broker = Broker(ContractBook(), seed=1, now_ns=0)
+        made = Server(broker, loop)
+        monkeypatch.setattr(loop, "time", lambda: clock[0], raising=False)
+        for _ in range(40):
+            made._worked = len(given) == 2
+            made._tidier.cancel()
+            made._tidy_when_idle()
+            clock[0] += server.IDLE_S
+        made._tidier.cancel()
+        await made.close()
+
+    asyncio.run(idle())
+    if free <= FREE_BYTES_MAX:
+        assert not given
+    else:
+        assert len(given) == 2
+        assert given[1] - given[0] >= server.GIVEN_BACK_EVERY_S
