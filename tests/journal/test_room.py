@@ -169,3 +169,19 @@ def test_a_real_disk_that_has_not_got_the_room_holds_none(tmp_path: Path):
         disk.reserve(found.f_blocks * found.f_frsize + 2**30)
     assert disk.reserved_bytes() == 0
     assert not (tmp_path / RESERVE_NAME).exists()
+
+
+def test_a_journal_that_is_behind_says_so_to_whoever_opens_it_next(tmp_path: Path):
+    journal = Journal.open(tmp_path, BOUNDS)
+    assert not journal.disk.is_behind()
+    for _ in range(2):
+        journal.mark_behind(True)
+    journal.append(MESSAGE, b"one")
+    journal.close()
+    journal = Journal.open(tmp_path, BOUNDS)
+    assert journal.disk.is_behind()
+    assert [record.body for record in journal.replay()] == [b"one"]
+    for _ in range(2):
+        journal.mark_behind(False)
+    assert not journal.disk.is_behind()
+    journal.close()

@@ -18,6 +18,7 @@ class Notebook:
         self.durable = 0
         self.pruned = 0
         self.full = False
+        self.behind = False
 
     def read(self, start: int | None, kinds: Collection[int] | None) -> Iterator[tuple[int, int, bytes]]:
         for number, kind, body in list(self.records):

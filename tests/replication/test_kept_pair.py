@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.broker.bench import book, contract
 from tests.replication.notebook import Notebook
 from tests.replication.pair import MS, Client, Group
@@ -32,7 +33,7 @@ class KeptGroup(Group):
         member = super().start(name, contract_book)
         member.core.board.now_ns, member.core.board.wall_ns = self.now_ns, self.wall_ns
         notebook = self.notebooks.setdefault(name, Notebook())
-        self.keepings[name] = keep_member(member, notebook.read, name, self.now_ns)
+        self.keepings[name] = keep_member(member, notebook.read, name, self.now_ns, behind=notebook.behind)
         return member
 
     def turn(self) -> bool:
@@ -43,6 +44,7 @@ class KeptGroup(Group):
             self.notebooks[name].write(self.keepings[name])
             if name not in self.unsynced:
                 self.notebooks[name].sync(self.keepings[name])
+            self.notebooks[name].behind = self.keepings[name].behind
             more |= self.keepings[name].waiting or member.core.board.waiting
         return more
 
@@ -184,6 +186,76 @@ def test_a_backup_with_a_full_disk_goes_on_protecting_and_says_so() -> None:
     group.crash("a")
     group.pass_time(50 * MS)
     assert payloads(group.client("s")) == [b"one", b"two"]
+
+
+def start_both(group: KeptGroup, *names: str) -> None:
+    group.crash_all()
+    for name in names:
+        group.start(name)
+    group.pass_time(50 * MS)
+
+
+@pytest.mark.parametrize("failed", ["a", "b"])
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_when_all_died_who_has_a_whole_journal_serves(failed: str, deaths: int) -> None:
+    """Also when they died again before anything came of it."""
+    group = KeptGroup()
+    with_messages_undone(group)
+    assert group.primary.name == "a"
+    subscriber = group.client("s")
+    group.pass_time(50 * MS)
+    messages = subscriber.messages()
+    assert len(messages) == 2
+    group.notebooks[failed].full = True
+    for message in messages:
+        subscriber.say(Puback(message.packet_id))
+    group.pass_time(50 * MS)
+    assert group.notebooks[failed].behind
+    assert not group.notebooks["b" if failed == "a" else "a"].behind
+    group.notebooks[failed].full = False
+    if deaths == 2:
+        group.crash_all()
+        group.start(failed)
+        group.pass_time(5 * MS)  # it has its first snapshot, and waits for the other
+        assert group.keepings[failed].snapshots == 1
+    start_both(group, "a", "b")
+    assert group.primary.name != failed
+    assert payloads(group.client("s")) == []
+    assert not any(notebook.behind for notebook in group.notebooks.values())
+    start_both(group, "a", "b")
+    assert payloads(group.client("s")) == []
+
+
+def test_who_served_last_serves_also_with_a_journal_that_failed() -> None:
+    """It was alone, in a later view: nobody else has what it acknowledged before its journal failed."""
+    group = KeptGroup()
+    group.crash("a")
+    group.pass_time(50 * MS)
+    with_messages_undone(group)
+    group.notebooks["b"].full = True
+    group.client("p").publish("kept/1", b"refused", qos=1, packet_id=3)
+    group.pass_time(5 * MS)
+    assert group.notebooks["b"].behind
+    group.notebooks["b"].full = False
+    start_both(group, "a", "b")
+    assert group.primary.name == "b"
+    assert payloads(group.client("s"))[:2] == [b"one", b"two"]
+    assert not group.notebooks["b"].behind
+
+
+def test_a_journal_that_recovered_is_not_behind() -> None:
+    group = KeptGroup()
+    with_messages_undone(group)
+    group.notebooks["a"].full = True
+    group.client("q")
+    group.pass_time(5 * MS)
+    assert group.notebooks["a"].behind
+    group.notebooks["a"].full = False
+    group.keepings["a"].try_again()
+    group.pass_time(5 * MS)
+    assert not group.notebooks["a"].behind
+    start_both(group, "a", "b")
+    assert group.primary.name == "a"
 
 
 def test_a_member_never_claims_a_view_that_it_may_have_opened_before() -> None:

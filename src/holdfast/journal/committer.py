@@ -62,6 +62,9 @@ class Committer:
         """Tries again after a failure; `durable` or `failed` tells how it went."""
         self._want(lambda: self.journal.recover(anew=anew))
 
+    def mark_behind(self, behind: bool) -> None:
+        self._want(lambda: self.journal.mark_behind(behind))
+
     def look(self) -> None:
         self._want(self.journal.look)
 

@@ -2,7 +2,8 @@
 
 A directory is flat. Files only grow, are cut, or are removed. What was not synced may be gone after a crash,
 in any part: bytes until `File.sync`, names until `Disk.sync_names`. Every failure is an OSError. A disk may
-hold a reserve: room that nobody else can take, and that is no file of the journal.
+hold a reserve: room that nobody else can take, and that is no file of the journal. It may be marked as
+behind what its owner knows, by an empty file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from holdfast.files import open_file
 
 LOCK_NAME = "lock"
 RESERVE_NAME = "reserve"
+BEHIND_NAME = "behind"
+NOT_SEGMENTS = {LOCK_NAME, RESERVE_NAME, BEHIND_NAME}
 SALT_BITS = 32
 
 
@@ -50,6 +53,8 @@ class Disk(Protocol):
     def reserved_bytes(self) -> int: ...
     def reserve(self, size: int) -> None: ...
     def release(self) -> None: ...
+    def is_behind(self) -> bool: ...
+    def mark_behind(self, behind: bool) -> None: ...
 
 
 class RealFile:
@@ -111,7 +116,7 @@ class RealDisk:
             self._lock_fd = -1
 
     def names(self) -> list[str]:
-        return sorted(name for name in os.listdir(self.directory) if name not in (LOCK_NAME, RESERVE_NAME))
+        return sorted(name for name in os.listdir(self.directory) if name not in NOT_SEGMENTS)
 
     def size(self, name: str) -> int:
         return (self.directory / name).stat().st_size
@@ -168,3 +173,14 @@ class RealDisk:
     def release(self) -> None:
         with suppress(FileNotFoundError):
             (self.directory / RESERVE_NAME).unlink()
+
+    def is_behind(self) -> bool:
+        return (self.directory / BEHIND_NAME).exists()
+
+    def mark_behind(self, behind: bool) -> None:
+        mark = self.directory / BEHIND_NAME
+        if behind:
+            mark.touch(0o640)
+        else:
+            mark.unlink(missing_ok=True)
+        self.sync_names()

@@ -425,6 +425,11 @@ class Journal:
             ) from error
         return removed
 
+    def mark_behind(self, behind: bool) -> None:
+        """Its owner knows more than it holds, or not any more. Whoever opens it next can ask the disk."""
+        with suppress(OSError):
+            self.disk.mark_behind(behind)
+
     # Room
 
     def look(self) -> None:

@@ -76,6 +76,7 @@ class MemoryDisk:
         self._synced: dict[str, _Content] = {}
         self._locked = False
         self._reserved = 0
+        self._behind = False
 
     @property
     def used_bytes(self) -> int:
@@ -185,6 +186,13 @@ class MemoryDisk:
     def release(self) -> None:
         self.before("release", "")
         self._reserved = 0
+
+    def is_behind(self) -> bool:
+        return self._behind
+
+    def mark_behind(self, behind: bool) -> None:
+        self.before("mark_behind", "")
+        self._behind = behind
 
     def _content(self, name: str) -> _Content:
         if name not in self._seen:

@@ -47,6 +47,7 @@ class Following:
             self.member.tell_clients()
             if self.member.name in word.heirs:
                 self.member.entitled, self.member.entitled_by = word.number, word.primary
+                self.member.log.behind = False
                 if word.heirs[0] != self.member.name:
                     self.member.buffer.clear()  # the first heir has the copies
                 elif self.member.buffer.fed:

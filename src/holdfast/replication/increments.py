@@ -222,6 +222,7 @@ class StateLog:
     def __init__(self, kept_max: int, kept_bytes_max: int) -> None:
         self.epoch = 0
         self.number = 0
+        self.behind = False  # it comes from a journal that had failed: who was in the same view has more
         self._before = (0, 0)  # the epoch before this one, and where it ended
         self._kept: deque[Increment] = deque()
         self._kept_max = kept_max
@@ -264,6 +265,11 @@ class StateLog:
         self.epoch = epoch
         if self.tap is not None:
             self.tap.append(Renamed(epoch))
+
+    @property
+    def weight(self) -> int:
+        """Of two members with as much otherwise, who has the greater one has more."""
+        return -1 if self.behind else self.number
 
     def become(self, epoch: int, number: int) -> None:
         """A snapshot was taken over."""

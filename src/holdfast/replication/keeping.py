@@ -3,7 +3,7 @@
     take()              what to append now, in order        accepted(entry, number)   the journal took it
     durable(number)     all up to there is safe             refused(why)              it took nothing
     prune_before        what may go                         try_again(room)           it may take more
-    reserve_bytes       room to hold back for a snapshot
+    reserve_bytes       room to hold back for a snapshot    behind                    it holds less than we do
 
 Laws:
 - a durable message that its publisher awaits an answer for is safe here before the answer goes out
@@ -12,6 +12,7 @@ Laws:
 - who is done with a message is written as soon as it is told: see marks_lag; before the end all of it is told
 - a journal that takes nothing costs durable messages their acceptance, those under way too, and nothing else:
   the broker goes on, says so once, and writes a snapshot before it promises anything again
+- a journal is behind from its failure until a snapshot of a state that is not behind is safe
 - a snapshot is written between messages, in bounded pieces, one at most in each turn
 - no snapshot is begun for want of room, or after a failure, that was not weighed first and fits: half a
   snapshot on a full disk would take the room of every later one
@@ -98,6 +99,8 @@ class Keeping:
         self.undone: dict[int, Fields] = {}
         self.marks = Marks()
         self.snapshots = 0
+        self.behind = log.behind
+        self._catching_up = False
         self._owner = owner
         self._event = event
         self._views = views
@@ -177,6 +180,8 @@ class Keeping:
         ):
             self._told = highest
             entries.append(highest_entry(highest))
+        if self.behind and not self.log.behind and not self._catching_up:
+            self._catching_up = self._wanted = True
         if self._snapshot is None and not self._wanted:
             self._consider(free_bytes)
         if room and self.waiting and self._weighing is None:
@@ -364,6 +369,7 @@ class Keeping:
             self._end = 0
             self.prune_before = self._begin
             self.snapshots += 1
+            self.behind = self.behind and not self._catching_up
             if self.health is Health.HEALING:
                 self._healed()
         if turn and self.health is Health.KEEPING:
@@ -376,6 +382,7 @@ class Keeping:
         before, self.health = self.health, Health.FAILED
         self._snapshot, self._wanted, self._weighing = None, False, None
         self._end = 0
+        self.behind, self._catching_up = True, False
         self._awaiting.clear()  # the snapshot that heals it has them all
         if before is not Health.KEEPING:
             return
@@ -399,10 +406,17 @@ class Keeping:
 
 
 def keep_member(
-    member: Member, read: Read, directory: str, now_ns: int, growth_bytes: int = GROWTH_BYTES
+    member: Member,
+    read: Read,
+    directory: str,
+    now_ns: int,
+    growth_bytes: int = GROWTH_BYTES,
+    *,
+    behind: bool = False,
 ) -> Keeping:
     """A member begins with what its journal holds. Following a primary it lets go of the messages; taking
-    over it dispatches them."""
+    over it dispatches them. One whose journal is `behind` leaves that to others of the same view."""
+    member.log.behind = behind
     owner = f"{member.group.name}/{member.name}"
     keeping = Keeping(
         member.broker,

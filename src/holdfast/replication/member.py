@@ -148,7 +148,7 @@ class Member:
 
     @property
     def worth(self) -> Worth:
-        return Worth(self.log.epoch, self.entitled, self.buffer.custody, self.log.number)
+        return Worth(self.log.epoch, self.entitled, self.buffer.custody, self.log.weight)
 
     def count_refusal(self, reason: int, text: str) -> None:
         self.broker.count_refusal(reason, text)
@@ -512,7 +512,7 @@ class Member:
         """The primary tells everybody who serves and who takes over."""
         self.view = view
         self.view_max = max(self.view_max, view.number)
-        self.entitled, self.entitled_by = view.number, view.primary
+        self.entitled, self.entitled_by, self.log.behind = view.number, view.primary, False
         self.broker.timers.at(now_ns, self.broker.system_topics.publish_more)
         for peer in self.peers.greeted():
             self.peers.send(peer, ViewIs(view.number, view.primary, view.heirs))

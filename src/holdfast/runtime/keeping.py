@@ -45,6 +45,7 @@ class Keeper:
         self._wait_max_ns = wait_max_ns
         self._seen = 0  # the job that was under way at the last look, and how often it was
         self._looks = 0
+        self._marked = journal.disk.is_behind()
         self._look_later()
         server.after_step.append(self._after_step)
 
@@ -65,6 +66,9 @@ class Keeper:
                 self._failed(str(error))
                 break
             self.keeping.accepted(entry, number)
+        if self.keeping.behind != self._marked:
+            self._marked = self.keeping.behind
+            self.committer.mark_behind(self._marked)
         self.committer.flush()
         if room and self.keeping.waiting:
             self.server.step_soon()
@@ -152,7 +156,7 @@ def recall(host: Broker | Member, journal: Journal, directory: str) -> Keeping:
         cut = journal.cut
         broker.event("journal cut", {"file": cut.file, "at": cut.offset, "bytes": cut.bytes, "why": cut.why})
     if isinstance(host, Member):
-        return keep_member(host, read, directory, now_ns)
+        return keep_member(host, read, directory, now_ns, behind=journal.disk.is_behind())
     return keep_alone(host, read, directory, now_ns)
 
 
