@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -59,3 +61,32 @@ def test_an_idle_broker_gives_back_what_is_much_and_no_more_often_than_it_may(
     else:
         assert len(given) == 2
         assert given[1] - given[0] >= server.GIVEN_BACK_EVERY_S
+
+
+def test_large_blocks_go_back_to_the_system_though_small_ones_lie_between_them() -> None:
+    """In a process of its own: what is set holds for all of it."""
+    code = """
+import ctypes, os
+from holdfast.runtime.heap import LARGE_BYTES, keep_large_blocks_apart
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+if APART:
+    keep_large_blocks_apart()
+before, large = resident(), []
+for _ in range(2000):
+    block = libc.malloc(LARGE_BYTES)
+    ctypes.memset(block, 1, LARGE_BYTES)
+    large.append(block)
+    libc.malloc(64)
+for block in large:
+    libc.free(block)
+print(resident() - before)
+"""
+    left = [
+        int(subprocess.check_output([sys.executable, "-c", code.replace("APART", apart)]))
+        for apart in ("True", "False")
+    ]
+    assert left[0] < 8 * 2**20 < left[1], "what is not kept apart stays"

@@ -23,7 +23,7 @@ from holdfast.broker.histogram import Histogram
 from holdfast.broker.link import Inbox
 from holdfast.errors import Unavailable
 from holdfast.replication.member import Member
-from holdfast.runtime.heap import free_bytes, give_back
+from holdfast.runtime.heap import free_bytes, give_back, keep_large_blocks_apart
 from holdfast.runtime.listening import Listening
 from holdfast.runtime.poller import Poller
 from holdfast.runtime.ports import open_listener
@@ -58,6 +58,7 @@ class Server:
         self._give_back_at = 0.0
         gc.disable()
         loop.add_reader(self.poller.fileno(), self.step)
+        keep_large_blocks_apart()
         self._tidy_when_idle()
         self._plan_alarm()
 
