@@ -28,8 +28,8 @@ if _mallinfo is not None:
 
 
 def keep_large_blocks_apart() -> None:
-    """Blocks of that size go back to the system when they are freed, also in a broker that is never idle: small
-    ones that live longer lie elsewhere."""
+    """Blocks of that size go back to the system when they are freed, also in a broker that is never idle:
+    small ones that live longer lie elsewhere."""
     if _mallopt is not None:
         _mallopt(MMAP_THRESHOLD, LARGE_BYTES)
 
