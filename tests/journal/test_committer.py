@@ -169,3 +169,37 @@ def test_closing_commits_what_waits():
         assert [record.body for record in Journal(stage.disk, BOUNDS).replay()] == [b"last words"]
 
     on_a_loop(scenario)
+
+
+def test_what_is_asked_for_when_something_became_durable_is_begun_once_and_one_after_the_other():
+    """The thread has one job at a time: two would end the first one's wait while the second hangs."""
+
+    async def scenario(stage: Stage) -> None:
+        under_way = []
+        start, finished = stage.committer._start, stage.committer._finished
+
+        def starts(job: Callable[[], object]) -> None:
+            under_way.append(1 + (under_way[-1] if under_way else 0))
+            start(job)
+
+        def finishes(why: str) -> None:
+            under_way.append(under_way[-1] - 1)
+            finished(why)
+
+        def durable(number: int) -> None:
+            stage.durable(number)
+            if number == 1:
+                stage.committer.prune(1)
+                stage.committer.hold(1024)
+                stage.journal.append(MESSAGE, b"second")
+
+        stage.committer._start, stage.committer._finished = starts, finishes
+        stage.committer._durable = durable
+        stage.gate.set()
+        stage.journal.append(MESSAGE, b"first")
+        stage.committer.flush()
+        await stage.until(lambda: stage.told == [1, 2])
+        assert max(under_way) == 1
+        assert stage.committer.begun == 4
+
+    on_a_loop(scenario)

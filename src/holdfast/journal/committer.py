@@ -135,7 +135,7 @@ class Committer:
         self._tell_durable()
         if why:
             self._failed(why)
-        self._next()
+        self.flush()  # unless one of them asked for something, which is under way then
 
     def _tell_durable(self) -> None:
         number = self.journal.durable_number
