@@ -12,7 +12,7 @@ from holdfast.mqtt.packets import Disconnect, Puback, Publish, Pubrec, Suback, S
 from holdfast.mqtt.reasons import Reason
 from holdfast.replication.member import Member
 from holdfast.replication.roles import Role
-from holdfast.replication.views import Standing, is_won, why_lost
+from holdfast.replication.views import Claim, Heard, Standing, is_won, why_lost
 
 JOIN_NS = 1_000 * MS
 APART = frozenset("ab")
@@ -466,3 +466,13 @@ def test_the_heir_that_has_the_messages_serves_before_a_primary_that_let_go_of_t
     came = group.client("away")
     group.run()
     assert [each.payload for each in came.messages()] == [b"x"]
+
+
+@pytest.mark.parametrize(("told", "won"), [(0, False), (7, False), (8, True), (9, True)])
+def test_nobody_vouches_with_what_a_member_said_before_it_knew_of_the_view_that_stands(
+    told: int, won: bool
+) -> None:
+    """It may have come to serve in that view since."""
+    for standing in (Standing(8, "a"), Standing(8, "c", heirs=("a",))):
+        present = (Heard("a", told), Heard("c", 8))
+        assert is_won(standing, Claim(13, 0, present=present), "b", "1") is won

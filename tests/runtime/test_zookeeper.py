@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from holdfast.errors import ConfigError, Unavailable
-from holdfast.replication.views import Claim, Standing
+from holdfast.replication.views import Claim, Heard, Standing
 from holdfast.runtime.zookeeper import Arbiter
 from support.brokers import LOOPBACK, free_port
 from support.zookeeper import ZooKeeperProcess
@@ -110,7 +110,7 @@ def test_what_one_holds_is_not_the_next_process_s(zookeeper):
             assert (await a.claim(Claim(8, 0, heirs=("b",)))).won
         async with arbiters(zookeeper, "lives", "a") as (a,):
             assert await ask(a, 12, after=0) == (False, 8, "a")
-            assert (await a.claim(Claim(12, 0, present=("b",)))).won
+            assert (await a.claim(Claim(12, 0, present=(Heard("b", 8),)))).won
 
     run(scenario)
 

@@ -7,7 +7,7 @@ Laws:
 - a member that starts waits `join_wait` for the others, unless all of them are there; then it leaves those
   who are worth as much and come before it twice `silence` each
 - with an arbiter nobody serves in a view that it was not given, and nobody vouches for a member that it has
-  not heard since it became a candidate
+  not heard since it became a candidate, nor with what was said before the view that stands was known
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.replication.peers import PeerState, Sighting
 from holdfast.replication.roles import Happening, Role
-from holdfast.replication.views import Claim, Standing, next_number
+from holdfast.replication.views import Claim, Heard, Standing, next_number
 
 if TYPE_CHECKING:
     from holdfast.replication.member import Member
@@ -76,12 +76,12 @@ class Candidacy:
         present = tuple(self._present(now_ns))
         member.claims.append(Claim(number, member.entitled, (), present, member.entitled_by))
 
-    def _present(self, now_ns: int) -> Iterator[str]:
+    def _present(self, now_ns: int) -> Iterator[Heard]:
         """Those who are here and not better suited than we are: they need not be waited for."""
         mine, lately_ns = self.member.worth, now_ns - 2 * self.member.group.silence_ns
         for other in self._heard_since(max(self.member.joining_since_ns, lately_ns)):
             if other.role not in (Role.PRIMARY, Role.CLAIMING) and other.worth <= mine:
-                yield other.name
+                yield Heard(other.name, other.view)
 
     def answered(
         self, number: int, won: bool | None, standing: Standing | None, why: str, now_ns: int

@@ -4,7 +4,7 @@ Laws:
 - a member claims only numbers that leave its own index as the remainder by four: no view has two primaries
 - a number is claimed above every number its claimer has heard of: views only grow
 - an arbiter gives a number once, only above the one that stands, and only to a member that missed no view: it
-  has the state of the view that stands, or hears everybody else who may have it
+  has the state of the view that stands, or hears everybody else who may have it, since they know of that view
 """
 
 from __future__ import annotations
@@ -23,15 +23,22 @@ class View(Struct, frozen=True):
     heirs: tuple[str, ...] = ()
 
 
+class Heard(Struct, frozen=True):
+    """A member, and the highest view that it knew of when it was last heard."""
+
+    name: str
+    view: int
+
+
 class Claim(Struct, frozen=True):
     """That number is asked for. `after` is the last view whose state the claimer has, and `under` whose view
     that was, if it had part in it since it started; `heirs` have part in the new one; `present` are the
-    members that the claimer hears, none of them better suited."""
+    members that the claimer hears, none of them better suited when they were heard."""
 
     number: int
     after: int
     heirs: tuple[str, ...] = ()
-    present: tuple[str, ...] = ()
+    present: tuple[Heard, ...] = ()
     under: str = ""
 
 
@@ -57,8 +64,10 @@ def is_won(standing: Standing | None, claim: Claim, member: str, life: str) -> b
 
 
 def missed_by(standing: Standing, claim: Claim, member: str) -> list[str]:
-    """Who may have state that the claimer lacks, and is not here."""
-    return sorted({standing.holder, *standing.heirs} - {member, *claim.present})
+    """Who may have state that the claimer lacks, and is not here. What one said before it knew of the view
+    that stands says nothing: it may have come to serve in it since."""
+    here = {other.name for other in claim.present if other.view >= standing.number}
+    return sorted({standing.holder, *standing.heirs} - {member} - here)
 
 
 def why_lost(standing: Standing, claim: Claim, member: str) -> str:

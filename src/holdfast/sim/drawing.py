@@ -149,7 +149,7 @@ def draw(seed: int) -> Options:
     join_wait_ns = more.choice((300, 500)) * MS + (8 * ways["peer"].longest_ns if far else 0)
     if far:  # a window that answers over two long ways keep open
         limits = structs.replace(limits, receive_max=Limits().receive_max)
-    starts_ns = (0,) * members if calm or far else _draw_starts(more, members, join_wait_ns)
+    starts_ns = (0,) * members if calm else _draw_starts(more, members, join_wait_ns)
     return Options(
         seed=seed,
         members=members,

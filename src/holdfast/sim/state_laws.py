@@ -187,12 +187,13 @@ def order(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _sent_again(evidence: Evidence, subscriber: int, stream: tuple[int, int], last: int, place: int) -> bool:
-    """Whether a publisher sends again what was not acknowledged, in order, up to the last given: with QoS 0 a
-    subscriber may have had no connection when some of it came before."""
+    """Whether a publisher sends again what was not acknowledged when the last was given, in order, up to
+    that one: with QoS 0 a subscriber may have had no connection when some of it came before."""
     given = evidence.given[subscriber][stream]
     number, at_ns = given[place]
+    last_ns = next(given_ns for each, given_ns in given if each == last)
     acknowledged_ns = evidence.ledger.acknowledged.get(Identity(*stream, number), at_ns)
-    if evidence.options.subscribers[subscriber].qos or acknowledged_ns + evidence.way_ns() < at_ns:
+    if evidence.options.subscribers[subscriber].qos or acknowledged_ns <= last_ns:
         return False
     comes_again = any(later == last for later, _ in given[place + 1 :])
     return comes_again and evidence.options.topics[stream[1]].qos > 0
