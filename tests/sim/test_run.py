@@ -45,6 +45,8 @@ SEEDS_OF_NOTE = (
     2200001423,  # a subscriber answers while a new heir is told of its session
     1600001324,  # a member greets before it serves, over a connection that replaces another
     2300003798,  # what its publisher sends again waits for a subscriber that was away
+    2500038845,  # a session begins while a link flaps
+    2500039594,  # … and while hostile clients keep an heir busy
     2500008533,  # far members: a member vouches with what another said before it served
     1600001953,  # a publisher writes ahead at a standby, and alone keeps more than its bound
 )

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec import structs
 
 from holdfast.sim.moments import MOMENTS
-from holdfast.sim.options import Fault
+from holdfast.sim.options import FLAPS, Fault
 from holdfast.units import MS
 
 SETTLE_NS = 400 * MS
@@ -38,7 +38,6 @@ APART = (
     *(("seclude", "primary"), ("split", "primary")) * 2,
 )
 NEEDS_RESTART = {"kill", "crash"}
-FLAPS = 5  # cuts of a link that flaps
 
 
 def draw_faults(

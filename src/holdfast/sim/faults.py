@@ -29,10 +29,9 @@ from msgspec import structs
 
 from holdfast.sim.arbiter import NAME as ARBITER
 from holdfast.sim.brokers import MemberProcess
-from holdfast.sim.fault_plans import FLAPS
 from holdfast.sim.moments import describe, moments_of
 from holdfast.sim.network import End
-from holdfast.sim.options import PEER_PORT, Fault
+from holdfast.sim.options import FLAPS, PEER_PORT, Fault
 from holdfast.sim.world import Doom, Inputs, Outputs, Process
 from holdfast.units import MS
 
@@ -245,9 +244,9 @@ class Faults:
             return False
         pair = primary.host.name, _pick(others, fault.share).host.name
         self._note(fault, " and ".join(pair))
-        gap_ns = fault.for_ns + int(fault.share * 2 * fault.for_ns)
+        world = self.stage.world
         for time in range(FLAPS):
-            self.stage.world.at(self.stage.world.now_ns + time * gap_ns, self._cut_for, *pair, fault.for_ns)
+            world.at(world.now_ns + time * fault.gap_ns, self._cut_for, *pair, fault.for_ns)
         return True
 
     def _cut_for(self, one: str, other: str, for_ns: int) -> None:

@@ -68,6 +68,9 @@ class HostilePlan(Struct, frozen=True):
     unit_ns: int  # how long a broker takes for a unit of work
 
 
+FLAPS = 5  # cuts of a link that flaps
+
+
 class Fault(Struct, frozen=True):
     """One thing that goes wrong. `where` is a role or a client; see faults.py for what each kind does.
 
@@ -81,6 +84,15 @@ class Fault(Struct, frozen=True):
     share: float = 0.0
     aim: str = ""
     nth: int = 1
+
+    @property
+    def gap_ns(self) -> int:
+        """Of a link that flaps: from one cut to the next."""
+        return self.for_ns + int(self.share * 2 * self.for_ns)
+
+    @property
+    def lasts_ns(self) -> int:
+        return self.for_ns + ((FLAPS - 1) * self.gap_ns if self.kind == "flap" else 0)
 
 
 class Options(Struct, frozen=True):
