@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.broker.bench import Bench, Client, book
 
 from holdfast.broker.broker import Broker
-from holdfast.broker.holdings import NODE, session_weight, subscription_weight
+from holdfast.broker.holdings import session_weight
+from holdfast.broker.subscriptions import NODE_WEIGHT, weight_of
 from holdfast.broker.weights import will_weight
 from holdfast.config import Limits
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties, Unsubscribe, Will
@@ -23,16 +24,19 @@ def limited(room: int = ROOM) -> Bench:
 
 
 def weighed(broker: Broker) -> int:
-    """What the sessions that there are weigh together."""
+    """What the sessions that there are weigh together; each pays for all levels of its filters."""
     total, nodes = 0, set()
     for session in broker.clients.sessions.values():
-        total += session_weight(session.key) + will_weight(session.state.last_will)
+        weight, paid = session_weight(session.key) + will_weight(session.state.last_will), 0
         for subscription in session.subscriptions.values():
-            total += subscription_weight(subscription)
+            weight += weight_of(subscription.filter, subscription.group)
             levels = subscription.filter.split(b"/")
+            paid += len(levels)
             levels = levels[:-1] if levels[-1] == b"#" else levels
             nodes |= {tuple(levels[: depth + 1]) for depth in range(len(levels))}
-    return total + NODE * len(nodes)
+        assert session.weight == weight + NODE_WEIGHT * paid
+        total += weight
+    return total + NODE_WEIGHT * len(nodes)
 
 
 def answer(bench: Bench, packet: Connect) -> Connack:
@@ -114,6 +118,20 @@ def test_who_holds_as_much_as_is_free_is_refused_more_and_others_are_not() -> No
         Unsubscribe(packet_id=1, filters=[f"greedy/{number}/{'f' * 1000}" for number in range(before)])
     )
     assert fill(greedy, "again") > before // 2
+
+
+def test_nobody_is_asked_while_there_is_ample_room() -> None:
+    room = 10_000_000
+    bench = limited(room)
+    client = bench.client("deep", properties=KEPT)
+    session = bench.broker.clients.sessions["deep"]
+    deep, number = "/".join("d" * 100), 0
+    while session.weight <= room:  # it pays for levels that its filters share
+        assert client.subscribe(f"{deep}/{number}").reasons == [0]
+        number += 1
+    assert bench.broker.holdings.ample()
+    assert client.subscribe(f"{deep}/0/longer/than/any").reasons == [0]
+    assert bench.broker.core.tree.grown
 
 
 def test_a_session_that_ends_gives_back_what_it_took() -> None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from holdfast.broker.connection import Connection
-from holdfast.broker.holdings import session_weight
 from holdfast.broker.refusals import refusal_of
 from holdfast.broker.rules import Grant, Who, allows
 from holdfast.broker.session import Session
@@ -59,7 +58,6 @@ class SessionState(Struct):
     will_ns: int = 0
     ended: bool = False
     expiry_s: int = 0  # how long it lasts without a connection
-    held: int = 0  # bytes that it pays for: holdings.py
     last_will: Will | None = None  # what is published should the connection be lost
     user: str = ""  # whose it is
     grant: Grant | None = None  # what its last login gave to it alone
@@ -118,7 +116,7 @@ class Clients:
         connection.bind(session, packet.version)
         session.state.expiry_s = state.session_expiry_s
         if state.will is not session.state.last_will:
-            self.broker.holdings.keep_will(session.state, state.will)
+            self.broker.holdings.keep_will(session, state.will)
         self.broker.recorder.session(session)
         if packet.version == 5:
             connection.allow_aliases(packet.properties.topic_alias_max or 0)
@@ -184,10 +182,8 @@ class Clients:
         if anew and len(self.sessions) >= limits.sessions_max:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
         holdings = self.broker.holdings
-        if not holdings.ample():
-            state = None if session is None else session.state
-            if not holdings.has_room(state, key, packet):
-                raise PeerError(Reason.QUOTA_EXCEEDED, NO_ROOM)
+        if not holdings.ample() and not holdings.has_room(session, key, packet):
+            raise PeerError(Reason.QUOTA_EXCEEDED, NO_ROOM)
 
     def _check_identifier(self, who: Who) -> None:
         given = who.client_id.startswith(ASSIGNED) and key_of(who.user, who.client_id) in self.sessions
@@ -245,7 +241,7 @@ class Clients:
         connection.state = state
         session.state.expiry_s = state.session_expiry_s
         if state.will is not session.state.last_will:
-            self.broker.holdings.keep_will(session.state, state.will)
+            self.broker.holdings.keep_will(session, state.will)
         self.broker.recorder.session(session)
         connection.allow_aliases(packet.properties.topic_alias_max or 0)
         self._attach(session, connection, packet.properties.receive_max)
@@ -301,9 +297,8 @@ class Clients:
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
         )
-        weight = session_weight(session.key)
-        session.state = SessionState(user=user, held=weight)
-        self.broker.holdings.taken += weight
+        session.state = SessionState(user=user)
+        self.broker.holdings.begin(session)
         self.sessions[session.key] = self.by_serial[serial] = session
         return session
 
@@ -406,7 +401,7 @@ class Clients:
         session.state.will = state.will
         if (state.session_expiry_s, state.will) != (session.state.expiry_s, session.state.last_will):
             session.state.expiry_s = state.session_expiry_s
-            self.broker.holdings.keep_will(session.state, state.will)
+            self.broker.holdings.keep_will(session, state.will)
             self.broker.recorder.session(session)
         if not publish:
             session.state.will = None
@@ -480,7 +475,7 @@ class Clients:
         self.broker.channels.ended(session)
         self.broker.recorder.ended(session)
         self.broker.access.ended(session)
-        self.broker.holdings.end(session.key, session.state)
+        self.broker.holdings.end(session)
         self.by_serial.pop(session.serial, None)
         if self.sessions.get(session.key) is session:
             del self.sessions[session.key]

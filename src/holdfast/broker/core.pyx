@@ -129,7 +129,7 @@ cdef class Core(RetainedMessages):
         """Whether there is anything for plain Python to look at: one question in place of ten."""
         return (len(self.control) > 0 or len(self.aside) > 0 or len(self.unanswered) > 0 or len(self.ended) > 0
                 or len(self.heard) > 0 or len(self.known_again) > 0 or len(self.slowed) > 0
-                or len(self.board.held) > 0 or self.strained)
+                or len(self.board.held) > 0 or len(self.board.overloaded) > 0 or len(self.board.outputs.choked) > 0)
 
     def publish(self, bytes topic not None, bytes payload not None, *, uint8_t qos=0, bint retain=False,
                 bytes props=b"", uint32_t expiry_at=0, uint32_t expiry_s=0, uint64_t origin=0,

@@ -1,7 +1,7 @@
 """What sessions, their wills and their subscriptions take of memory, and whose they are.
 
 Laws:
-- what all take together is what they weigh, and the nodes of the tree of filters
+- what all take together is what sessions and wills weigh, and what the tree of filters says that it does
 - a session that holds as much as is still free is refused more, so it has half of the room at most. While
   there is ample room nobody is asked
 - what was granted is never asked about again: a backup and a journal charge what they are told
@@ -12,84 +12,63 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.broker.subscriptions import Subscription, SubscriptionTree
+from holdfast.broker.subscriptions import SubscriptionTree
 from holdfast.broker.weights import PAIR, WIDE, WILL, will_weight
 from holdfast.mqtt.packets import Connect, Will
 
 if TYPE_CHECKING:
-    from holdfast.broker.clients import SessionState
+    from holdfast.broker.session import Session
     from holdfast.config import Limits
 
-# In bytes, as measured with many of each.
-SESSION = 1200
-SUBSCRIPTION = 300
-NODE = 400  # a level of a filter that no other filter has at that place
-GROUP = 600  # of shared subscriptions, if it has no other member
+SESSION = 1200  # bytes, as measured with many
 
 
 def session_weight(key: str) -> int:
     return SESSION + WIDE * len(key)
 
 
-def subscription_weight(subscription: Subscription) -> int:
-    """Without the nodes of its levels, which others may share."""
-    weight = SUBSCRIPTION + WIDE * len(subscription.filter)
-    group = subscription.group
-    return weight if group is None else weight + GROUP + WIDE * len(group)
-
-
 class Holdings:
     def __init__(self, limits: Limits, tree: SubscriptionTree) -> None:
         self._bytes_max = limits.sessions_bytes_max
         self._tree = tree
-        self.taken = 0  # besides nodes
+        self._taken = 0  # by sessions and wills
         largest = SESSION + WILL + WIDE * limits.connect_bytes_max + PAIR * limits.user_properties_max
         self._ample = self._bytes_max // 2 - largest
 
     @property
     def total(self) -> int:
-        return self.taken + NODE * self._tree.nodes
+        return self._taken + self._tree.weight
 
     def ample(self) -> bool:
         """Whether there is room for anything that one CONNECT or one filter may bring, whoever asks."""
-        return self.taken + NODE * self._tree.nodes <= self._ample
+        return self._taken + self._tree.weight <= self._ample
 
-    def fits(self, state: SessionState) -> bool:
+    def fits(self, session: Session) -> bool:
         """Whether what a session has just taken may stay."""
-        return state.held + self.total <= self._bytes_max
+        return session.weight + self.total <= self._bytes_max
 
-    def has_room(self, state: SessionState | None, key: str, packet: Connect) -> bool:
+    def has_room(self, session: Session | None, key: str, packet: Connect) -> bool:
         """Whether a session may be made, or go on with another will."""
         more = will_weight(packet.will)
-        if state is None:
-            more += session_weight(key)
+        if session is None:
+            held, more = 0, more + session_weight(key)
         else:
-            more -= will_weight(state.last_will)
-        held = 0 if state is None else state.held
+            held, more = session.weight, more - will_weight(session.state.last_will)
         return more <= 0 or held + self.total + 2 * more <= self._bytes_max
 
-    def keep_will(self, state: SessionState, will: Will | None) -> None:
+    def begin(self, session: Session) -> None:
+        session.weight = weight = session_weight(session.key)
+        self._taken += weight
+
+    def keep_will(self, session: Session, will: Will | None) -> None:
         """Instead of what the session had."""
-        more = will_weight(will) - will_weight(state.last_will)
-        state.last_will = will
-        self.taken += more
-        state.held += more
+        more = will_weight(will) - will_weight(session.state.last_will)
+        session.state.last_will = will
+        session.weight += more
+        self._taken += more
 
-    def end(self, key: str, state: SessionState) -> None:
-        """Its subscriptions leave one by one."""
-        self.keep_will(state, None)
-        self.taken -= session_weight(key)
-
-    def enter(self, state: SessionState, subscription: Subscription) -> None:
-        """A subscription is there that was not. Its session pays for all its levels, shared or not."""
-        weight = SUBSCRIPTION + WIDE * len(subscription.filter)
-        if subscription.group is not None:
-            weight = subscription_weight(subscription)
-        self.taken += weight
-        state.held += weight + NODE * (1 + subscription.filter.count(b"/"))
-
-    def leave(self, state: SessionState, subscription: Subscription) -> None:
-        """It is gone from its session, and from the tree."""
-        weight = subscription_weight(subscription)
-        self.taken -= weight
-        state.held -= weight + NODE * (1 + subscription.filter.count(b"/"))
+    def end(self, session: Session) -> None:
+        """Its subscriptions leave the tree one by one."""
+        if session.state.last_will is not None:
+            self.keep_will(session, None)
+        self._taken -= session_weight(session.key)

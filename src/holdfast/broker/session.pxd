@@ -93,6 +93,7 @@ cdef class Session(Holding):
     # Kept here for the plain Python side, which alone uses them.
     cdef public bint over       # it ended; its subscriptions may still be there for a while
     cdef readonly int64_t steps          # by how many nodes its filters made the way of a topic through the tree longer
+    cdef public int64_t weight  # bytes that it pays for: broker/holdings.py
     cdef public int64_t watched
     cdef public dict subscriptions
     cdef public object state

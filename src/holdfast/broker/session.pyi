@@ -27,6 +27,7 @@ class Session:
     reading: Reading | None
     over: bool
     steps: int
+    weight: int
     watched: int
     subscriptions: dict[str, Any]
     state: Any

@@ -170,9 +170,7 @@ class Subscribing:
         if before is not None:
             self._replaced[before] = made
         self.enter(subscription, wanted.filter)
-        tree = self.broker.core.tree
-        ample = self.broker.holdings.ample()
-        if before is None and (tree.grown or not ample) and (why_not := self._too_much(session)):
+        if before is None and (why_not := self._too_much(session)):
             del session.subscriptions[wanted.filter]
             self.broker.access.subscribed(session, -1)
             self._remove(subscription)
@@ -183,12 +181,13 @@ class Subscribing:
     def _too_much(self, session: Session) -> str:
         """Why a subscription that is new cannot stay: what it takes, or how far a topic could have to go
         through the tree now that it grew."""
-        limits = self.broker.limits
-        if not self.broker.holdings.fits(session.state):
+        holdings, tree = self.broker.holdings, self.broker.core.tree
+        if not holdings.ample() and not holdings.fits(session):
             return NO_ROOM
-        if not self.broker.core.tree.grown:
+        if not tree.grown:
             return ""
-        if self.broker.core.tree.steps > limits.match_steps_max:
+        limits = self.broker.limits
+        if tree.steps > limits.match_steps_max:
             return many_steps(limits.match_steps_max, "of all clients")
         if session.steps > limits.match_steps_per_session_max:
             return many_steps(limits.match_steps_per_session_max, "of one client")
@@ -338,7 +337,6 @@ class Subscribing:
         session.subscriptions[wanted] = subscription
         if before is None:
             self.broker.access.subscribed(session, 1)
-            self.broker.holdings.enter(session.state, subscription)
         self.broker.channels.entered(subscription, before is None)
         core = self.broker.core
         core.tree.add(subscription)
@@ -462,7 +460,6 @@ class Subscribing:
         session, core = subscription.session, self.broker.core
         self.broker.channels.left(subscription)
         core.tree.remove(session, subscription.filter, subscription.group)
-        self.broker.holdings.leave(session.state, subscription)
         core.topics.forget_routes(subscription.filter)
 
     def recheck(self, session: Session) -> None:

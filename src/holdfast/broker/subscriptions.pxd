@@ -7,11 +7,23 @@
 #   below the most costly of its levels, and below '+'. So no topic takes more than the root says, whatever it is
 #   to join and to leave a group costs the same, however many are in it; who is picked is found by looking at as
 #   many members as `looked` says
+#   the tree weighs what its nodes and subscriptions do. Who subscribes pays for every level of its filters, shared
+#   or not, so its own weight changes only when it does something
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from holdfast.broker.message cimport Message, Route
 from holdfast.broker.session cimport Session
+
+
+cdef enum:      # bytes, as measured with many of each
+    SUBSCRIPTION = 300
+    NODE = 400      # a level of a filter that no other filter has at that place
+    GROUP = 600     # of shared subscriptions, if it has no other member
+    CHARACTER = 8   # twice encoded, in text that is not ASCII
+
+
+cpdef int64_t weight_of(bytes filter, str group)
 
 
 cdef class Subscription:
@@ -70,9 +82,10 @@ cdef class Node:
 cdef class SubscriptionTree:
     cdef Node root
     cdef readonly size_t count
-    cdef readonly size_t nodes          # below the root
+    cdef readonly int64_t weight        # bytes, of all subscriptions and the nodes below the root
     cdef readonly uint32_t grown        # by how many steps the last subscription made the longest way longer
     cdef readonly uint64_t visited      # nodes, by all matching so far
+    cdef void _weigh(self, Session session, bytes filter, str group, Py_ssize_t levels, int sign) noexcept
     cdef list match(self, bytes topic)
     cdef uint32_t _raise(self, list path, list levels)
     cdef void _walk(self, Node node, list levels, Py_ssize_t at, list found) except *

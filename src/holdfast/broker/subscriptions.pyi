@@ -1,6 +1,9 @@
 from holdfast.broker.session import Session
 
+NODE_WEIGHT: int
+
 def encode_identifier(identifier: int) -> bytes: ...
+def weight_of(filter: bytes, group: str | None) -> int: ...
 
 class Subscription:
     session: Session
@@ -43,7 +46,7 @@ class SharedGroup:
 
 class SubscriptionTree:
     count: int
-    nodes: int
+    weight: int
     visited: int
     grown: int
     @property

@@ -18,6 +18,15 @@ def encode_identifier(uint32_t identifier) -> bytes:
     return bytes(out)
 
 
+NODE_WEIGHT = NODE
+
+
+cpdef int64_t weight_of(bytes filter, str group):
+    """What a subscription takes, without the nodes of its levels, which others may share."""
+    cdef int64_t weight = SUBSCRIPTION + CHARACTER * len(filter)
+    return weight if group is None else weight + GROUP + CHARACTER * len(group)
+
+
 cdef class Subscription:
     def __init__(self, Session session not None, bytes filter not None, *, str group=None, uint8_t qos=0,
                  bint no_local=False, bint retain_as_published=False, uint8_t retain_handling=0,
@@ -230,14 +239,14 @@ cdef class SubscriptionTree:
             if level == b"+":
                 if node.any_level is None:
                     node.any_level = Node()
-                    self.nodes += 1
+                    self.weight += NODE
                 node = node.any_level
             else:
                 if node.children is None:
                     node.children = {}
                 if level not in node.children:
                     node.children[level] = Node()
-                    self.nodes += 1
+                    self.weight += NODE
                 node = node.children[level]
             path.append(node)
         if subscription.group is None:
@@ -266,7 +275,9 @@ cdef class SubscriptionTree:
             fresh = (<SharedGroup>group).join(subscription)
         self.grown = self._raise(path, levels)
         subscription.session.steps += self.grown
-        self.count += fresh
+        if fresh:
+            self.count += 1
+            self._weigh(subscription.session, subscription.filter, subscription.group, len(levels) + below, 1)
         return fresh
 
     cdef uint32_t _raise(self, list path, list levels):
@@ -285,6 +296,11 @@ cdef class SubscriptionTree:
             if node.steps == before:
                 return 0
         return self.root.steps - before
+
+    cdef void _weigh(self, Session session, bytes filter, str group, Py_ssize_t levels, int sign) noexcept:
+        cdef int64_t weight = sign * weight_of(filter, group)
+        self.weight += weight
+        session.weight += weight + sign * NODE * levels
 
     @property
     def steps(self) -> int:
@@ -312,6 +328,7 @@ cdef class SubscriptionTree:
         elif not self._leave(node.shared_below if below else node.shared_here, group, session):
             return False
         self.count -= 1
+        self._weigh(session, filter, group, len(levels) + below, -1)
         self.grown = 0
         session.steps -= self.root.steps
         self._prune(path, levels)
@@ -337,7 +354,7 @@ cdef class SubscriptionTree:
             parent = path[i]
             before = parent.steps
             if node.is_idle():
-                self.nodes -= 1
+                self.weight -= NODE
                 if levels[i] == b"+":
                     parent.any_level = None
                 else:

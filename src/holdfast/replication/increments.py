@@ -160,7 +160,7 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
             if session is None:
                 session = broker.clients.make_session(increment.client_id, increment.serial, increment.user)
             session.state.expiry_s = increment.expiry_s
-            broker.holdings.keep_will(session.state, increment.will)
+            broker.holdings.keep_will(session, increment.will)
             session.state.grant = increment.grant
             broker.access.began(session, None)
         case SessionGone():
