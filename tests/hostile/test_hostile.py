@@ -19,9 +19,6 @@ from hostile.table import EXCUSED_SHARE_MAX, faults, is_judged, row
 
 SHORT = Times(quiet_s=1.0, attack_s=2.0, rounds=1)
 EACH_TIME = 4
-# What a broker does not withstand yet: see `make hostile`. With this one it uses half a core, even between
-# attacks.
-FELT = {"readers-of-sys"}
 ALWAYS = ("frames-of-a-byte", "half-requests", "ping-flood")
 
 
@@ -32,7 +29,7 @@ def chosen() -> list[Attack]:
         ["git", "rev-list", "--count", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent
     )
     turn = int(done.stdout) if done.returncode == 0 else 0
-    rest = [name for name in known if name not in FELT and name not in ALWAYS]
+    rest = [name for name in known if name not in ALWAYS]
     more = [rest[(turn * EACH_TIME + number) % len(rest)] for number in range(EACH_TIME)]
     return [known[name] for name in (*ALWAYS, *more)]
 

@@ -45,6 +45,7 @@ cdef Topic denied
 cdef Topic* DENIED = &denied    # no topic: its client may not publish to it, and it is not in the table
 
 cdef enum:
+    UNHEARD_BYTES_MAX = 1024    # of filters by a peer that was reset: no answer reaches it, and more could take minutes
     UNANSWERED_MAX = 256    # filters that one connection asked for, or gave up: more wait for an answer
 
 cdef enum:
@@ -85,6 +86,10 @@ cdef class Connection(Intake):
             return 0
         if self._oversized(first, 1 + varint_size(size) + size):
             return 0
+        if self.unheard and (kind == SUBSCRIBE or kind == UNSUBSCRIBE):
+            if self.unheard_bytes > UNHEARD_BYTES_MAX:
+                return 1
+            self.unheard_bytes += size
         self.control = (first, PyBytes_FromStringAndSize(<char*>body, size))
         self.blocked = True
         if (kind == SUBSCRIBE or kind == UNSUBSCRIBE) and self.session is not None:

@@ -7,6 +7,7 @@
 #   them; beyond a bound they are put aside, and count as read when they are handled
 #   no byte is looked at twice but the head of an unfinished packet; no packet larger than the limit is kept
 #   after a fault nothing more is read
+#   of a peer that was reset every message is taken, but only so many bytes of SUBSCRIBE and UNSUBSCRIBE
 #   a publisher that is too fast is not read for a while; what it sent is handled then, in order
 #   what is not the ordinary path of a message costs units (work.py): beyond its share a connection is put aside,
 #   and what it sent is handled in a later turn, in order
@@ -38,6 +39,7 @@ cdef class Intake(UnfinishedWire):
     cdef bint fresh             # what is looked at was read just now
     cdef readonly bint tired    # it has spent its share: what it sent waits for a turn
     cdef public int64_t spent   # units since its bytes were last looked at
+    cdef uint32_t unheard_bytes # of SUBSCRIBE and UNSUBSCRIBE since its peer was reset
     cdef readonly tuple fault   # (reason, text) once the peer broke a rule
     cdef public int64_t opened_ns, heard_ns, unfinished_ns
     cdef Topic** aliases_in     # pinned

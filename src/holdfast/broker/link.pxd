@@ -131,6 +131,7 @@ cdef class Link(Output):
     cdef bint listed
     cdef public bint writable
     cdef public bint closing
+    cdef public bint unheard        # its peer was reset: nothing that is sent reaches it
     cdef public bint full           # too much of what it sent waits in the job queue
     cdef public uint32_t holds      # slow subscribers that hold it back
     cdef public int version         # 0 until CONNECT was accepted

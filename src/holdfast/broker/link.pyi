@@ -44,6 +44,7 @@ class Link(Output):
     peer: bool
     writable: bool
     closing: bool
+    unheard: bool
     full: bool
     holds: int
     version: int

@@ -35,9 +35,9 @@ class Replay:
     @property
     def wanted(self) -> bool:
         """Whether somebody is there to take them, and still subscribes."""
-        subscription = self.subscription
-        session = subscription.session
-        return session.link is not None and session.subscriptions.get(self.key) is subscription
+        session = self.subscription.session
+        there = session.link is not None and not session.link.unheard
+        return there and session.subscriptions.get(self.key) is self.subscription
 
 
 class Replays:

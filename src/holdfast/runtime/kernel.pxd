@@ -19,7 +19,7 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* data, size_t size, int flags)
     int shutdown(int fd, int how)
     int setsockopt(int fd, int level, int name, const void* value, uint32_t size)
-    enum: SOCK_NONBLOCK, SOCK_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
+    enum: SOCK_NONBLOCK, SOCK_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SHUT_WR
 
 cdef extern from "<netinet/in.h>" nogil:
     enum: IPPROTO_TCP
@@ -42,3 +42,10 @@ cdef inline int64_t clock_ns(int which) noexcept nogil:
     cdef timespec t
     clock_gettime(which, &t)
     return t.tv_sec * 1_000_000_000 + t.tv_nsec
+
+
+cdef inline void tune(int fd, int unsent_bytes_max) noexcept nogil:
+    """What is written goes out at once, and no more than that waits in the kernel."""
+    cdef int yes = 1
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes))
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes_max, sizeof(unsent_bytes_max))

@@ -10,7 +10,7 @@ Laws:
   when reading took its time; who was not read is read first when it is
 - the more are ready, the less of their work is done at once: who asks for none does not wait long behind many
 - who sends without a pause is read after those who do not: a few who keep the broker busy are in nobody's way
-- that a peer left is learnt once: the kernel would say so at every poll while an answer is still owed
+- that a peer left, or was reset, is learnt once: the kernel would say so at every poll while it is not read
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
 - a listener may have layers: then nobody reaches the broker before its greetings are over, they have a time, and
   a bounded number of them is worked on in one poll
@@ -29,13 +29,12 @@ from holdfast.broker.link cimport Board, Inbox, Wire
 from holdfast.broker.work import READ_AT_LEAST, READ_AT_ONCE, READ_PER_TURN
 from holdfast.runtime.kernel cimport (
     CLOCK_MONOTONIC, CLOCK_REALTIME, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR,
-    EPOLLHUP, EPOLLIN, EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK,
-    TCP_NODELAY, TCP_NOTSENT_LOWAT, accept4, clock_ns, close, epoll_create1, epoll_ctl, epoll_event, epoll_wait,
-    recv, send, setsockopt, shutdown,
+    EPOLLHUP, EPOLLIN, EPOLLOUT, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK,
+    accept4, clock_ns, close, epoll_create1, epoll_ctl, epoll_event, epoll_wait, recv, send, shutdown, tune,
 )
 from holdfast.runtime.layers cimport Layers
 from holdfast.runtime.listening cimport GREETERS_MAX, Listening
-from holdfast.runtime.slots cimport FREE, GREETING, LINGERING, LISTENER, OPEN, Kind, Slot
+from holdfast.runtime.slots cimport FREE, GREETING, LINGERING, LISTENER, OPEN, Kind, Slot, is_greedy, of_interest
 
 cdef enum:
     EVENTS_MAX = 256
@@ -46,8 +45,6 @@ cdef enum:
     DISCARD_BYTES_MAX = 1048576 # what is still read from a peer that was told goodbye
     RAW_BYTES = 32768           # read at once from a socket with layers
     SEALED_BYTES_MAX = 262144   # put through layers at once
-    GREEDY_BYTES = 16384        # who sent so much of late, at 250 kB/s, sends without a pause
-    FLOW_BYTES_MAX = 262144     # and is forgiven in a while
     BITE_BYTES = 4096           # the same, when the last was dear: a record may hold a byte, and take a microsecond
     COSTLY_MAX = 2              # of their signatures in one poll: each takes as long as a thousand messages
 
@@ -129,19 +126,13 @@ cdef class Poller:
 
     def adopt(self, int fd, Wire wire not None, Layers layers=None) -> None:
         """Moves the bytes of a connected socket from now on, and closes it in the end."""
-        self._tune(fd)
+        tune(fd, UNSENT_BYTES_MAX)
         self._watch(fd, OPEN, EPOLLIN)
         self.open += 1
         if layers is not None:
             Py_INCREF(layers)
             self.slots[fd].layers = <PyObject*>layers
         self._give(fd, wire)
-
-    cdef void _tune(self, int fd) noexcept:
-        cdef int yes = 1
-        cdef int unsent = UNSENT_BYTES_MAX
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes))
-        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent))
 
     cdef void _give(self, int fd, Wire wire) noexcept:
         """From now on the socket is this wire's."""
@@ -197,24 +188,18 @@ cdef class Poller:
         for i in range(n):
             at = (first + i) % n
             fd = events[at].data.fd
-            if not events[at].events or self._greedy(fd, now_ns) != greedy:
+            if not events[at].events or is_greedy(&self.slots[fd], now_ns) != greedy:
                 continue
             if self.core.sated() or self.core.work_left <= 0 or before_ns > end_ns:
                 if not self.skipped[greedy]:
                     self.skipped[greedy] = fd
-                events[at].events &= ~<uint32_t>EPOLLIN
+                events[at].events &= <uint32_t>EPOLLOUT
             if events[at].events:
                 self._serve(fd, events[at].events, now_ns, wall_ns)
                 events[at].events = 0   # who became greedy by this is not read again
                 after_ns = clock_ns(CLOCK_MONOTONIC)
                 self.slots[fd].dear = after_ns - before_ns > DEAR_NS
                 before_ns = after_ns
-
-    cdef bint _greedy(self, int fd, int64_t now_ns) noexcept:
-        cdef int64_t flow = self.slots[fd].flow - (now_ns - self.slots[fd].read_ns >> 12)
-        self.slots[fd].flow = min(max(flow, 0), <int64_t>FLOW_BYTES_MAX)
-        self.slots[fd].read_ns = now_ns
-        return self.slots[fd].flow > GREEDY_BYTES
 
     cdef void _serve(self, int fd, uint32_t events, int64_t now_ns, int64_t wall_ns) except *:
         if self.slots[fd].kind == LISTENER:
@@ -223,11 +208,21 @@ cdef class Poller:
             if events & EPOLLOUT:
                 self._writable(fd)
             if self.slots[fd].kind == OPEN and not self.slots[fd].gone and events & (EPOLLIN | EPOLLERR | EPOLLHUP):
-                self._read(fd, now_ns, wall_ns)
+                if not events & EPOLLHUP or not self._was_reset(fd):
+                    self._read(fd, now_ns, wall_ns)
         elif self.slots[fd].kind == GREETING:
             self._greet(fd, now_ns, wall_ns)
         elif self.slots[fd].kind == LINGERING:
             self._discard(fd)
+
+    cdef bint _was_reset(self, int fd) except -1:
+        """Nobody hears it any more; whether what it said is still to wait, as long as it is not read."""
+        cdef Wire wire = <Wire>self.slots[fd].wire
+        self.slots[fd].reset = wire.unheard = True
+        if wire.wants_bytes() or recv(fd, self.inbox.data, 1, MSG_DONTWAIT | MSG_PEEK) <= 0:
+            return 0
+        self._interest(fd, 0)
+        return 1
 
     def flush(self) -> None:
         """Writes what is ready, closes what is over, and reads on or pauses as each link wants."""
@@ -277,13 +272,12 @@ cdef class Poller:
         return 1
 
     cdef void _interest(self, int fd, uint32_t interest) noexcept:
-        """Of a peer that left only room to write is of interest: of anything less the kernel says nothing."""
+        """Of a peer that left, and of whom nothing is of interest, the kernel says nothing."""
         cdef epoll_event event
         cdef bint watched
         cdef int how
-        if self.slots[fd].gone:
-            interest &= <uint32_t>EPOLLOUT
-        watched = interest or not self.slots[fd].gone
+        interest = of_interest(&self.slots[fd], interest)
+        watched = interest or not (self.slots[fd].gone or self.slots[fd].reset)
         if self.slots[fd].interest != interest or self.slots[fd].watched != watched:
             how = EPOLL_CTL_DEL if not watched else EPOLL_CTL_MOD if self.slots[fd].watched else EPOLL_CTL_ADD
             event.events = interest
@@ -400,7 +394,7 @@ cdef class Poller:
             self.broker.count_refusal(UNSPECIFIED_ERROR, f"no layers can be made: {error!r}")
             return
         layers.listening = listening
-        self._tune(fd)
+        tune(fd, UNSENT_BYTES_MAX)
         self._watch(fd, GREETING, EPOLLIN)
         self.open += 1
         Py_INCREF(layers)

@@ -3,6 +3,13 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t
 
+from holdfast.runtime.kernel cimport EPOLLIN, EPOLLOUT
+
+cdef enum:
+    GREEDY_BYTES = 16384        # who sent so much of late, at 250 kB/s, sends without a pause
+    FLOW_BYTES_MAX = 262144     # and is forgiven in a while
+
+
 cdef enum Kind:
     FREE
     LISTENER
@@ -21,4 +28,17 @@ cdef struct Slot:
     bint dear               # its last read took long
     bint watched            # by the kernel
     bint gone               # its peer left: nothing more comes
+    bint reset              # its peer was reset: what it said before may still be read
     Kind kind
+
+
+cdef inline uint32_t of_interest(Slot* slot, uint32_t interest) noexcept:
+    """Of a peer that left, only room to write; of one that was reset, only what it said."""
+    return interest & ((0 if slot.gone else <uint32_t>EPOLLIN) | (0 if slot.reset else <uint32_t>EPOLLOUT))
+
+
+cdef inline bint is_greedy(Slot* slot, int64_t now_ns) noexcept:
+    """Whether it sends without a pause."""
+    slot.flow = min(max(slot.flow - (now_ns - slot.read_ns >> 12), 0), <int64_t>FLOW_BYTES_MAX)
+    slot.read_ns = now_ns
+    return slot.flow > GREEDY_BYTES
