@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from holdfast.broker.connection import Connection
-from holdfast.broker.holdings import session_weight
+from holdfast.broker.holdings import Payer
 from holdfast.broker.refusals import refusal_of
 from holdfast.broker.rules import Grant, Who, allows
 from holdfast.broker.session import Session
@@ -59,7 +59,8 @@ class SessionState(Struct):
     will_ns: int = 0
     ended: bool = False
     expiry_s: int = 0  # how long it lasts without a connection
-    held: int = 0  # bytes that it pays for: holdings.py
+    held: int = 0  # bytes that it takes: holdings.py
+    payer: Payer | None = None  # who pays for them
     last_will: Will | None = None  # what is published should the connection be lost
     user: str = ""  # whose it is
     grant: Grant | None = None  # what its last login gave to it alone
@@ -113,7 +114,7 @@ class Clients:
             return
         state = self.connection_state(packet)
         session, present = self._session_for(connection, who, packet, now_ns)
-        self.broker.access.began(session, connection)
+        self.began(session, connection)
         connection.state = state
         connection.bind(session, packet.version)
         session.state.expiry_s = state.session_expiry_s
@@ -186,7 +187,8 @@ class Clients:
         holdings = self.broker.holdings
         if not holdings.ample():
             state = None if session is None else session.state
-            if not holdings.has_room(state, key, packet):
+            payer = access.payer(connection, who.user)
+            if not holdings.has_room(state, key, packet, payer):
                 raise PeerError(Reason.QUOTA_EXCEEDED, NO_ROOM)
 
     def _check_identifier(self, who: Who) -> None:
@@ -241,7 +243,7 @@ class Clients:
         state = self.connection_state(packet)
         goes_on = structs.replace(packet, clean_start=False)
         session, _ = self._session_for(connection, who, goes_on, now_ns)
-        self.broker.access.began(session, connection)
+        self.began(session, connection)
         connection.state = state
         session.state.expiry_s = state.session_expiry_s
         if state.will is not session.state.last_will:
@@ -288,6 +290,12 @@ class Clients:
         session.state.grant = who.grant
         return session, False
 
+    def began(self, session: Session, connection: Connection | None) -> None:
+        """The session is of that connection, if it is here: who pays for it may be another than before."""
+        access = self.broker.access
+        access.began(session, connection)
+        self.broker.holdings.charge(session.state, access.payer(connection, session.state.user))
+
     def make_session(self, client_id: str, serial: int, user: str) -> Session:
         """A new session, known by its user and its client identifier from now on."""
         if serial > self._serial:
@@ -301,9 +309,8 @@ class Clients:
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
         )
-        weight = session_weight(session.key)
-        session.state = SessionState(user=user, held=weight)
-        self.broker.holdings.taken += weight
+        session.state = SessionState(user=user)
+        self.broker.holdings.begin(session.key, session.state)
         self.sessions[session.key] = self.by_serial[serial] = session
         return session
 
