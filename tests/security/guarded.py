@@ -9,6 +9,7 @@ from tests.broker.bench import Bench, Client
 
 from holdfast.broker.rules import Rules
 from holdfast.config import loads
+from holdfast.contract.model import ContractBook
 from holdfast.mqtt.packets import Connack, Connect, Disconnect, Packet
 from holdfast.security.config import Security
 from holdfast.security.gate import Gate, Known, Wanted
@@ -31,9 +32,13 @@ class Guarded(Bench):
     """`checks` are the passwords that wait for an answer."""
 
     def __init__(
-        self, rules: str | None = None, security: str = "", users: dict[str, str] | None = None
+        self,
+        rules: str | None = None,
+        security: str = "",
+        users: dict[str, str] | None = None,
+        contracts: ContractBook | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(contracts)
         self.checks: list[Wanted] = []
         self.full = False
         self.gate = Gate(

@@ -43,6 +43,10 @@ class Access:
     def began(self, session: Session, connection: Connection | None) -> None:
         """The session is of that user, and of that connection if it is here."""
 
+    def payer(self, connection: Connection | None, user: str) -> str:
+        """Who pays for a session of that user, and of that connection if it is here; empty: nobody."""
+        return user
+
     def check_subscription(self, session: Session) -> None:
         """Raises why the session may not have one more."""
 

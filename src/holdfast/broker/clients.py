@@ -111,7 +111,7 @@ class Clients:
             return
         state = self.connection_state(packet)
         session, present = self._session_for(connection, who, packet, now_ns)
-        self.broker.access.began(session, connection)
+        self.began(session, connection)
         connection.state = state
         connection.bind(session, packet.version)
         session.state.expiry_s = state.session_expiry_s
@@ -182,8 +182,10 @@ class Clients:
         if anew and len(self.sessions) >= limits.sessions_max:
             raise PeerError(Reason.QUOTA_EXCEEDED, f"the broker keeps up to {limits.sessions_max} sessions")
         holdings = self.broker.holdings
-        if not holdings.ample() and not holdings.has_room(session, key, packet):
-            raise PeerError(Reason.QUOTA_EXCEEDED, NO_ROOM)
+        if not holdings.ample():
+            payer = access.payer(connection, who.user)
+            if not holdings.has_room(session, key, packet, payer):
+                raise PeerError(Reason.QUOTA_EXCEEDED, NO_ROOM)
 
     def _check_identifier(self, who: Who) -> None:
         given = who.client_id.startswith(ASSIGNED) and key_of(who.user, who.client_id) in self.sessions
@@ -237,7 +239,7 @@ class Clients:
         state = self.connection_state(packet)
         goes_on = structs.replace(packet, clean_start=False)
         session, _ = self._session_for(connection, who, goes_on, now_ns)
-        self.broker.access.began(session, connection)
+        self.began(session, connection)
         connection.state = state
         session.state.expiry_s = state.session_expiry_s
         if state.will is not session.state.last_will:
@@ -283,6 +285,12 @@ class Clients:
         session = self.make_session(who.client_id, self._serial, who.user)
         session.state.grant = who.grant
         return session, False
+
+    def began(self, session: Session, connection: Connection | None) -> None:
+        """The session is of that connection, if it is here: who pays for it may be another than before."""
+        access = self.broker.access
+        access.began(session, connection)
+        self.broker.holdings.charge(session, access.payer(connection, session.state.user))
 
     def make_session(self, client_id: str, serial: int, user: str) -> Session:
         """A new session, known by its user and its client identifier from now on."""

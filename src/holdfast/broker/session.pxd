@@ -60,6 +60,11 @@ cdef struct Flight:
     uint8_t notes           # LOGGED, GUESSED
 
 
+cdef class Payer:
+    cdef readonly str name
+    cdef public int64_t weight      # bytes that all its sessions take
+
+
 @cython.final   # nobody's base: its methods call each other directly
 cdef class Session(Holding):
     cdef readonly str client_id
@@ -93,7 +98,8 @@ cdef class Session(Holding):
     # Kept here for the plain Python side, which alone uses them.
     cdef public bint over       # it ended; its subscriptions may still be there for a while
     cdef readonly int64_t steps          # by how many nodes its filters made the way of a topic through the tree longer
-    cdef public int64_t weight  # bytes that it pays for: broker/holdings.py
+    cdef public int64_t weight  # bytes that it takes: broker/holdings.py
+    cdef public Payer payer     # for them, if anybody does
     cdef public int64_t watched
     cdef public dict subscriptions
     cdef public object state

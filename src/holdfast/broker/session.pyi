@@ -4,6 +4,11 @@ from holdfast.broker.connection import Connection
 from holdfast.broker.link import Board, Link
 from holdfast.broker.reading import Reading
 
+class Payer:
+    name: str
+    weight: int
+    def __init__(self, name: str) -> None: ...
+
 class Session:
     client_id: str
     key: str
@@ -28,6 +33,7 @@ class Session:
     over: bool
     steps: int
     weight: int
+    payer: Payer | None
     watched: int
     subscriptions: dict[str, Any]
     state: Any

@@ -66,6 +66,13 @@ cdef inline void count_sent(Session self, Message* m, uint8_t bits) noexcept:
         add_to(&terms.latency, latency_ns)
 
 
+cdef class Payer:
+    """Who pays for what sessions take of memory."""
+
+    def __init__(self, str name not None) -> None:
+        self.name = name
+
+
 @cython.final
 cdef class Session:
     def __init__(self, str client_id not None, uint64_t serial, Board board not None, *, str key not None,

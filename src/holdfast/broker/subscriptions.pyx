@@ -300,7 +300,10 @@ cdef class SubscriptionTree:
     cdef void _weigh(self, Session session, bytes filter, str group, Py_ssize_t levels, int sign) noexcept:
         cdef int64_t weight = sign * weight_of(filter, group)
         self.weight += weight
-        session.weight += weight + sign * NODE * levels
+        weight += sign * NODE * levels
+        session.weight += weight
+        if session.payer is not None:
+            session.payer.weight += weight
 
     @property
     def steps(self) -> int:

@@ -162,7 +162,7 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
             session.state.expiry_s = increment.expiry_s
             broker.holdings.keep_will(session, increment.will)
             session.state.grant = increment.grant
-            broker.access.began(session, None)
+            broker.clients.began(session, None)
         case SessionGone():
             session = broker.clients.sessions.get(increment.key)
             if session is not None:

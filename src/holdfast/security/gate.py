@@ -317,6 +317,10 @@ class Gate(Access):
                 self.broker.event("login", {**self._said_of(guest), "by": guest.by})
         self.ledger.own(session, accounts)
 
+    def payer(self, connection: Connection | None, user: str) -> str:
+        guest = None if connection is None else self._guests.get(connection)
+        return user or (f"\0{guest.address}" if guest is not None and guest.address else "")
+
     def check_subscription(self, session: Session) -> None:
         self.ledger.check(session.state.accounts, "subscriptions")
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from conformance.wire import P, Type, Will, ack, connect, publish, subscribe
 from hostile.attacker import Field
 from hostile.attacks import attack
-from hostile.wires import Stream
+from hostile.field import Where
+from hostile.wires import PASSWORD, Stream
 
 FOREVER = [(P.SESSION_EXPIRY, 0xFFFFFFFF)]
 AT_ONCE = 50
@@ -156,3 +157,49 @@ def identifiers_held(field: Field) -> Iterator[None]:
         yield
         for stream in (*listeners, writer):
             field.drop(stream)
+
+
+@attack("one session with 6,800 filters of 60 KB, made again and again")
+def long_filters(field: Field) -> Iterator[None]:
+    packets = [subscribe(1, f"long/{number}/{'f' * 60_000}") for number in range(6800)]
+    yield
+    while True:
+        stream = field.client()
+        for packet in packets:
+            stream.send(packet)
+            stream.expect(Type.SUBACK)
+            yield
+        field.drop(stream)
+
+
+def much_kept(field: Field, packets: list[bytes]) -> Iterator[None]:
+    """Each a session that is left behind; who is refused tries the next."""
+    for packet in packets:
+        stream = field.raw()
+        stream.send(packet)
+        if not stream.expect(Type.CONNACK)[1][1]:
+            stream.expect(Type.SUBACK)
+        field.drop(stream)
+        yield
+
+
+def large(number: int, who: dict[str, object]) -> bytes:
+    """A session with a will of 60 KB and 25 filters of 2 KB."""
+    filters = [f"h/{number}/{each}/{'f' * 2000}" for each in range(25)]
+    will = Will(topic="h/will", payload=bytes(60_000))
+    return connect(f"large{number}", props=FOREVER, will=will, **who) + subscribe(1, *filters)  # type: ignore[arg-type]
+
+
+@attack("3,000 sessions with a will of 60 KB and 25 filters of 2 KB, that nobody comes back to", stays=True)
+def large_sessions(field: Field) -> Iterator[None]:
+    packets = [large(number, {}) for number in range(3000)]
+    yield
+    yield from much_kept(field, packets)
+
+
+@attack("such sessions, of a user with a password", Where.GUARDED, stays=True)
+def large_sessions_of_a_user(field: Field) -> Iterator[None]:
+    who = {"username": "mallory", "password": PASSWORD}
+    packets = [large(number, who) for number in range(3000)]
+    yield
+    yield from much_kept(field, packets)
