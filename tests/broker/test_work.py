@@ -24,6 +24,7 @@ from holdfast.broker.work import (
     DROP,
     ENDED_PER_TURN,
     FILTER,
+    FILTER_BYTES,
     GRANT,
     INTERRUPTED_PER_TURN,
     READ_AT_ONCE,
@@ -361,6 +362,19 @@ def test_the_subscriptions_of_a_session_that_ended_go_in_pieces_and_get_nothing(
     assert [message.payload for message in stays.messages()] == [b"0", b"1", b"2", b"3"]
     assert len(bench.broker.core.tree) == 1
     assert bench.broker.core.messages_held == bench.broker.core.retained_count
+
+
+def test_long_filters_of_a_session_that_ended_count_by_their_bytes() -> None:
+    bench = Bench()
+    client, size, count = bench.client("a"), 60_000, 50
+    for number in range(count):
+        client.subscribe(f"{number:03}".ljust(size, "f"))
+    bench.broker.lost(client.connection, bench.now_ns)
+    at_once = ENDED_PER_TURN * FILTER_BYTES // size + 1
+    assert len(bench.broker.core.tree) >= count - at_once
+    while before := len(bench.broker.core.tree):
+        bench.turn()
+        assert 0 < before - len(bench.broker.core.tree) <= INTERRUPTED_PER_TURN * FILTER_BYTES // size + 1
 
 
 @pytest.mark.parametrize("how", ["expire", "lost", "disconnect"])

@@ -497,7 +497,7 @@ class Subscribing:
         qos_max = self.broker.access.subscribing(session, subscription.filter)
         if qos_max == NEVER:
             self.drop(session, wanted)
-            self.broker.works.spent += DROP
+            self.broker.works.spent += DROP + len(subscription.filter) // FILTER_BYTES
             whose = {"user": session.state.user, "client": session.client_id, "filter": wanted}
             text = "a subscription is not allowed any more"
             self.broker.count_refusal(Reason.NOT_AUTHORIZED, text, whose)
@@ -523,8 +523,9 @@ class Subscribing:
     def _drop_all(self, session: Session, dropped: dict[str, Subscription]) -> Pieces:
         works = self.broker.works
         while dropped:
-            self._remove(dropped.popitem()[1])
-            works.spent += DROP
+            subscription = dropped.popitem()[1]
+            self._remove(subscription)
+            works.spent += DROP + len(subscription.filter) // FILTER_BYTES
             yield
         while session.clear_some(CLEARED_AT_ONCE):
             works.spent += CLEARED_AT_ONCE // CLEARED
