@@ -183,6 +183,48 @@ def test_nobody_gets_again_what_it_acknowledged_over_three_failovers(count: int)
     plant.check_everybody_has_everything()
 
 
+@pytest.mark.parametrize("turns", [1, 2, 5])
+@pytest.mark.parametrize("sessions", [2, 330])
+@pytest.mark.parametrize("order", ["first to last", "last to first", "mixed"])
+def test_sessions_that_came_long_after_each_other_are_marked_whoever_answers_first(
+    order: str, sessions: int, turns: int
+) -> None:
+    """Marks stand 64 serials together: these are of one such place and of many, told in several turns."""
+    group = Group()
+    plant = Plant(group)
+    for name in (f"{number:03}" for number in range(sessions)):
+        if int(name) % 16 == 0 or 60 <= int(name) < 70:
+            each = Subscriber(name, 1)
+            each.come(group)
+            each.subscribe(plant.topic)
+            plant.subscribers.append(each)
+        else:
+            group.client(name).say(Disconnect())
+    plant.settle()
+    before = group.primary.core.bytes_held
+    plant.publish(3, settle=False)
+    group.run()
+    late = list(plant.subscribers)
+    if order != "first to last":
+        late.reverse()
+    if order == "mixed":
+        late = late[::3] + late[1::3] + late[2::3]
+    for turn in range(turns):
+        answer_all(late[turn::turns])
+        group.run()
+        group.pass_time(2 * LAG_NS)
+    plant.settle()
+    plant.lag()
+    fail_over(group)
+    plant.come()
+    plant.lag()
+    assert plant.repeats() == {}
+    plant.check_everybody_has_everything()
+    plant.away.go()
+    group.pass_time(5 * MS)
+    assert group.primary.core.bytes_held - before < 64  # less than the marks of one message take
+
+
 def test_marks_grow_from_failover_to_failover() -> None:
     """What each primary delivers is marked besides what those before it had."""
     group = Group()

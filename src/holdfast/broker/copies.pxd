@@ -29,13 +29,14 @@ cdef enum MarkKind:
     LANDED = 4      # the identifier is free
     RECEIVED = 5    # the publisher may send that QoS 2 message again
     ANNOUNCED = 7       # identifiers of QoS 2 deliveries, from the number on up to that one, may be given from now on
-    HAD = 6         # sessions are done with a message while others are not: serial >> 4, and a bit for each of those 16
+    HAD = 6         # sessions are done with a message while others are not: serial >> 6, and a bit for each of those 64
 
 
 cdef enum:
     FRAME_HEAD = 5
     COPY_HEAD = 44          # of a COPY, before the message as MQTT 5 sends it
     MARK_SIZE = 19
+    HAD_SIZE = 25
     ASKS_CONFIRM = 0x80     # in the flags of a COPY
     DISCARDS_MAX = 4096     # numbers in one frame
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from holdfast.broker.link cimport Link
-from holdfast.broker.message cimport HELD, OWED, RETAIN, Chunk, Message, message_topic
+from holdfast.broker.message cimport HELD, OWED, RETAIN, Chunk, Message, had_chunks, message_topic
 from holdfast.mqtt.wire cimport out_reserve, varint_size, write_u16, write_u32
 
 
@@ -72,16 +72,21 @@ cdef uint32_t put_had(Link link, Message* m, bint again) noexcept:
     frames that took."""
     cdef Chunk* chunk
     cdef uint64_t bits
-    cdef uint32_t i, part, frames = 0
+    cdef uint32_t i, frames = 0
+    cdef uint8_t* at
     for i in range(m.had.len):
-        chunk = &m.had.chunks[i]
+        chunk = &had_chunks(m.had)[i]
         bits = chunk.bits if again else chunk.bits & ~chunk.told
-        part = 0
-        while bits:
-            if bits & 0xFFFF:
-                frames += put_mark(link, HAD, (chunk.key << 2) | part, bits & 0xFFFF, m.minor)
-            bits >>= 16
-            part += 1
+        if bits == 0:
+            continue
+        at = begin_frame(link, MARK, HAD_SIZE)
+        if at == NULL:
+            break
+        at[0] = HAD
+        write_u64(at + 1, chunk.key)
+        write_u64(at + 9, bits)
+        write_u64(at + 17, m.minor)
+        frames += 1
     return frames
 
 

@@ -109,14 +109,11 @@ cdef inline bint is_news(Board board, Message* m) noexcept:
 
 
 cdef inline bint marked_in_passing(Message* m, uint64_t serial) noexcept nogil:
-    """The commonest mark, of a message that is to be told of anyway; 0 when the board has to do it."""
-    cdef uint64_t at
-    if m.had == NULL or m.had.next == NULL:
+    """The commonest mark: of a message that is to be told of anyway, and of a session that came at about the same
+    time as the last that was marked. 0 when the board has to do it."""
+    if m.had == NULL or m.had.last == NULL or m.had.last.key != serial >> 6:
         return 0
-    at = (serial >> 6) - m.had.chunks[0].key  # serials of sessions that came together lie together
-    if at >= m.had.len or m.had.chunks[at].key != serial >> 6:
-        return 0
-    m.had.chunks[at].bits |= <uint64_t>1 << (serial & 63)
+    m.had.last.bits |= <uint64_t>1 << (serial & 63)
     return 1
 
 

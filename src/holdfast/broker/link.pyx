@@ -8,9 +8,9 @@ from libc.string cimport memcpy, memmove
 
 from holdfast.broker.copies cimport put_discards, put_mark
 from holdfast.broker.message cimport (
-    CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, JOURNALED, MATCHED, OFFERED, OWED, RETAIN, Chunk, Message, Topic, had_unlink,
-    message_drop, message_forget_had, message_hold, message_mark, message_payload, message_props, message_rest,
-    message_topic, message_wire, topic_unpin,
+    CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, JOURNALED, MATCHED, OFFERED, OWED, RETAIN, Chunk, Message, Topic, had_chunks,
+    had_unlink, message_drop, message_forget_had, message_hold, message_mark, message_mark_first, message_payload,
+    message_props, message_rest, message_topic, message_wire, topic_unpin,
 )
 from holdfast.broker.output cimport Output, Outputs
 from holdfast.broker.refusals cimport ACK_BYTES_MAX, NO_JOURNAL, write_ack
@@ -176,8 +176,13 @@ cdef class Board:
 
     cdef void had(self, Message* m, uint64_t serial) noexcept:
         """Marks a session, to be told of in a while."""
-        if (m.flags & DISPATCHED or not message_mark(m, serial >> 6, <uint64_t>1 << (serial & 63), 0)
-                or m.had.next != NULL):
+        cdef uint64_t bit = <uint64_t>1 << (serial & 63)
+        if m.flags & DISPATCHED:
+            return
+        if m.had == NULL:
+            if message_mark_first(m, serial >> 6, bit) == NULL:
+                return
+        elif not message_mark(m, serial >> 6, bit, 0) or m.had.next != NULL:
             return
         if self.fresh.next == &self.fresh:
             self.fresh_ns = self.now_ns
@@ -187,6 +192,7 @@ cdef class Board:
         m.had.next = &self.fresh
         self.fresh.prev.next = m.had
         self.fresh.prev = m.had
+        m.had.last = had_chunks(m.had)
 
     cdef void had_at_once(self, Message* m, uint64_t serial) noexcept:
         """The same, where the backup knows already: only the journal is to be told."""
@@ -215,7 +221,7 @@ cdef class Board:
         cdef uint64_t news
         cdef uint32_t i
         for i in range(m.had.len):
-            chunk = &m.had.chunks[i]
+            chunk = &had_chunks(m.had)[i]
             news = chunk.bits & ~chunk.told
             if news and m.flags & JOURNALED and self.had_log is not None:
                 self.had_log += (m.minor, chunk.key, news)
@@ -336,8 +342,8 @@ cdef class Link(Output):
         for i in range(self.handed_len):
             m = self.handed[i]
             if self.board is not None:  # or else everything is going
-                if (written and m.flags & self.board.markable and m.holders > 1
-                        and not marked_in_passing(m, self.serial)):
+                if (written and not marked_in_passing(m, self.serial) and m.holders > 1
+                        and m.flags & self.board.markable):
                     self.board.had(m, self.serial)
                 self.board.took(m)
             message_drop(m)

@@ -116,14 +116,19 @@ cdef struct Chunk:
     uint64_t told           # those of which backup and journal need not be told
 
 
+cdef union Chunks:
+    Chunk one
+    Chunk* many             # owned
+
+
 cdef struct Had:
     # Stands in one list of the board while somebody is still to be told of it.
     Had* prev               # NULL: in none
     Had* next
     Message* message        # borrowed: it owns this
-    Chunk* chunks           # by key, ascending
+    Chunk* last             # of its chunks the one that was marked last; NULL while it stands in no list
     uint32_t len, cap
-    Chunk nearest           # where `chunks` points while one is enough
+    Chunks chunks           # see had_chunks
 
 
 cdef struct Message:
@@ -195,13 +200,18 @@ cdef inline void message_drop(Message* m) noexcept:
     if m.refs == 0:
         message_free(m)
 
+cdef Had* message_mark_first(Message* m, uint64_t key, uint64_t bits) noexcept
 cdef bint message_mark(Message* m, uint64_t key, uint64_t bits, bint told) noexcept
 cdef void message_forget_had(Message* m) noexcept
-cdef bint had_by(const Had* had, uint64_t serial) noexcept nogil
+cdef bint had_by(Had* had, uint64_t serial) noexcept nogil
 
 cdef inline bint message_had(const Message* m, uint64_t serial) noexcept nogil:
     """Whether that session is known to be done with it."""
     return m.had != NULL and had_by(m.had, serial)
+
+cdef inline Chunk* had_chunks(Had* had) noexcept nogil:
+    """By key, ascending."""
+    return &had.chunks.one if had.cap == 1 else had.chunks.many
 
 cdef inline void had_unlink(Had* had) noexcept nogil:
     if had.next != NULL:
@@ -209,6 +219,7 @@ cdef inline void had_unlink(Had* had) noexcept nogil:
         had.next.prev = had.prev
         had.prev = NULL
         had.next = NULL
+        had.last = NULL
 
 cdef uint8_t* message_props(Message* m) noexcept nogil
 cdef uint8_t* message_payload(Message* m) noexcept nogil

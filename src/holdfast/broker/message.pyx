@@ -113,26 +113,29 @@ cdef void message_free(Message* m) noexcept:
 
 # Who is done with a message
 
-cdef inline Had* had_new(Message* m) noexcept:
+cdef Had* message_mark_first(Message* m, uint64_t key, uint64_t bits) noexcept:
+    """Nobody was known to be done with it. NULL when memory is gone."""
     cdef Had* had = <Had*>take_block(m.ledger, sizeof(Had))
     if had != NULL:
-        had.prev = NULL
         had.next = NULL
         had.message = m
-        had.chunks = &had.nearest
-        had.len = 0
-        had.cap = 1
+        had.len = had.cap = 1
+        had.last = NULL
+        had.chunks.one.key = key
+        had.chunks.one.bits = bits
+        had.chunks.one.told = 0
         m.had = had
         m.ledger.bytes += sizeof(Had)
     return had
 
 
-cdef inline uint32_t place_of(const Had* had, uint64_t key) noexcept nogil:
+cdef inline uint32_t place_of(Had* had, uint64_t key) noexcept nogil:
     """Where the chunk of that key is, or would be."""
+    cdef Chunk* chunks = had_chunks(had)
     cdef uint32_t low = 0, high = had.len, middle
     while low < high:
         middle = (low + high) // 2
-        if had.chunks[middle].key < key:
+        if chunks[middle].key < key:
             low = middle + 1
         else:
             high = middle
@@ -146,35 +149,38 @@ cdef bint grow_chunks(Had* had) noexcept:
     grown = <Chunk*>malloc(cap * sizeof(Chunk))
     if grown == NULL:
         return 0
-    memcpy(grown, had.chunks, had.len * sizeof(Chunk))
-    if had.chunks != &had.nearest:
-        free(had.chunks)
+    memcpy(grown, had_chunks(had), had.len * sizeof(Chunk))
+    if had.cap > 1:
+        free(had.chunks.many)
         had.message.ledger.bytes -= had.cap * sizeof(Chunk)
     had.message.ledger.bytes += cap * sizeof(Chunk)
-    had.chunks = grown
+    had.chunks.many = grown
     had.cap = cap
     return 1
 
 
 cdef bint message_mark(Message* m, uint64_t key, uint64_t bits, bint told) noexcept:
     """Sessions are done with it; says whether any of them is news that is to be told."""
-    cdef Had* had = m.had if m.had != NULL else had_new(m)
+    cdef Had* had = m.had if m.had != NULL else message_mark_first(m, key, 0)
     cdef Chunk* chunk
     cdef uint32_t at
     if had == NULL:
         return 0
     at = place_of(had, key)
-    if at == had.len or had.chunks[at].key != key:
+    if at == had.len or had_chunks(had)[at].key != key:
         if had.len == had.cap and not grow_chunks(had):
             return 0
+        chunk = &had_chunks(had)[at]
         if at < had.len:
-            memmove(&had.chunks[at + 1], &had.chunks[at], (had.len - at) * sizeof(Chunk))
-        had.chunks[at].key = key
-        had.chunks[at].bits = 0
-        had.chunks[at].told = 0
+            memmove(chunk + 1, chunk, (had.len - at) * sizeof(Chunk))
+        chunk.key = key
+        chunk.bits = 0
+        chunk.told = 0
         had.len += 1
-    chunk = &had.chunks[at]
+    chunk = &had_chunks(had)[at]
     chunk.bits |= bits
+    if had.last != NULL:
+        had.last = chunk
     if told:
         chunk.told |= bits
     return (chunk.bits & ~chunk.told) != 0
@@ -184,17 +190,18 @@ cdef void message_forget_had(Message* m) noexcept:
     """All are done with it, or it is going."""
     cdef Had* had = m.had
     had_unlink(had)
-    if had.chunks != &had.nearest:
-        free(had.chunks)
+    if had.cap > 1:
+        free(had.chunks.many)
         m.ledger.bytes -= had.cap * sizeof(Chunk)
     m.ledger.bytes -= sizeof(Had)
     m.had = NULL
     give_block(m.ledger, had, sizeof(Had))
 
 
-cdef bint had_by(const Had* had, uint64_t serial) noexcept nogil:
+cdef bint had_by(Had* had, uint64_t serial) noexcept nogil:
     cdef uint32_t at = place_of(had, serial >> 6)
-    return at < had.len and had.chunks[at].key == serial >> 6 and (had.chunks[at].bits >> (serial & 63)) & 1
+    cdef Chunk* chunk = &had_chunks(had)[at]
+    return at < had.len and chunk.key == serial >> 6 and (chunk.bits >> (serial & 63)) & 1
 
 
 cdef uint8_t* message_props(Message* m) noexcept nogil:

@@ -485,7 +485,7 @@ cdef class Session:
         cdef Message* m
         if flight != NULL and flight.stage == AWAITS_PUBACK:
             m = flight.message
-            if m.flags & self.board.markable and m.holders > 1 and not marked_in_passing(m, self.serial):
+            if not marked_in_passing(m, self.serial) and m.holders > 1 and m.flags & self.board.markable:
                 self.board.had(m, self.serial)
             self.land(flight)
             self._advance()

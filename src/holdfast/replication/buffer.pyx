@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from holdfast.broker.copies cimport (
-    ASKS_CONFIRM, COPY_HEAD, FLIGHT, ANNOUNCED, HAD, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64,
+    ASKS_CONFIRM, COPY_HEAD, FLIGHT, ANNOUNCED, HAD, HAD_SIZE, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64,
 )
 from holdfast.broker.core cimport Core
 from holdfast.broker.message cimport (
@@ -234,15 +234,16 @@ cdef class BackupBuffer:
         cdef uint64_t serial, number
         cdef uint16_t packet_id
         cdef Message* m
-        if size != MARK_SIZE:
+        if size == HAD_SIZE and at[0] == HAD:
+            self.frames += 1
+            self.had(read_u64(at + 17), read_u64(at + 1), read_u64(at + 9))
+            return 1
+        if size != MARK_SIZE or at[0] == HAD:
             return 0
         self.frames += 1
         serial = read_u64(at + 1)
         packet_id = read_u16(at + 9)
         number = read_u64(at + 11)
-        if at[0] == HAD:
-            self.had(number, serial >> 2, <uint64_t>packet_id << 16 * (serial & 3))
-            return 1
         flights = self.flights.setdefault(serial, {})
         if at[0] == RELEASED:
             self.asked = True
