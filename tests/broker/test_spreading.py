@@ -14,6 +14,9 @@ from holdfast.mqtt.packets import Subscription as Wanted
 
 LARGE_BYTES = 4096
 LOOKED_MAX = 4096 * 8  # members of groups that a slice looks at
+SPREAD_BYTES_MAX = 2**20  # of large messages, and of what waited, in one turn
+MOVED_BYTES = 512  # of these for each message that moves on
+OUT_HIGH = 2**16  # what one session moves at once, and a message
 QUOTA_EXCEEDED = 0x97
 
 
@@ -121,6 +124,58 @@ def test_a_slice_of_large_messages_is_shorter(size: int, unread: int, read: int,
     assert bench.broker.core.jobs_waiting == 30
     bench.broker.turn(bench.now_ns, WALL_NS + bench.now_ns)
     assert 30 - bench.broker.core.jobs_waiting == (read if reads else unread)
+
+
+def sent_in_turns(bench: Bench) -> list[int]:
+    """Bytes that each turn hands to clients, until all rest."""
+    board, turns = bench.broker.core.board, []
+    while not turns or bench.broker.core.jobs_waiting or board.waiting:
+        before = board.bytes_sent
+        bench.turn()
+        turns.append(board.bytes_sent - before)
+        assert len(turns) < 10_000
+    return turns
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("size", [LARGE_BYTES, 60_000, SPREAD_BYTES_MAX + 1])
+def test_a_large_message_for_many_goes_to_some_in_each_turn(size: int, qos: int) -> None:
+    bench = Bench()
+    clients = [bench.client(f"c{number}") for number in range(400)]
+    for client in clients:
+        client.subscribe("t", qos=qos)
+        client.take()
+    publisher = bench.client("p")
+    publisher.send(Publish("t", b"x" * size, qos=qos, packet_id=1 if qos else 0), Publish("t", b"then"))
+    turns = sent_in_turns(bench)
+    assert sum(turns) >= 400 * size
+    assert max(turns) < SPREAD_BYTES_MAX + 2 * size + 400 * 64
+    for client in clients:
+        payloads = [packet.payload for packet in client.take() if isinstance(packet, Publish)]
+        assert payloads == [b"x" * size, b"then"]
+
+
+@pytest.mark.parametrize("size", [1, 100, 3000])
+def test_of_many_who_can_read_again_some_move_on_in_each_turn(size: int) -> None:
+    bench = Bench()
+    clients = [bench.client(f"c{number}") for number in range(100)]
+    for client in clients:
+        client.subscribe("t", qos=0)
+        client.take()
+        client.stop_reading()
+    publisher = bench.client("p")
+    for number in range(200):
+        publisher.send(Publish("t", b"%0*d" % (size, number)))
+        bench.run()
+    for client in clients:
+        client.reads = True
+        client.connection.drained()
+    turns = sent_in_turns(bench)
+    most = SPREAD_BYTES_MAX * (size + 8) // (size + MOVED_BYTES) + OUT_HIGH + size
+    assert max(turns) < most * 11 // 10
+    for client in clients:
+        numbers = [int(packet.payload) for packet in client.take() if isinstance(packet, Publish)]
+        assert numbers == list(range(200))
 
 
 def test_one_client_makes_so_many_groups_of_one_topic_and_others_go_on() -> None:

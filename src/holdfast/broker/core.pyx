@@ -18,6 +18,7 @@ from holdfast.broker.message cimport (
 )
 from holdfast.broker.protection cimport DISPATCH
 from holdfast.broker.publish cimport LEAVES_GAPS
+from holdfast.broker.pumping cimport LARGE_BYTES, pump_sessions
 from holdfast.broker.refusals cimport NO_JOURNAL, NO_MEMORY, NO_TOPIC, STILL_TAKEN
 from holdfast.broker.retained_messages cimport RetainedMessages
 from holdfast.broker.session cimport AGAIN, Session, mark_sent
@@ -38,9 +39,6 @@ cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more i
 cdef int64_t ROUTES_UNITS = 4   # looking up the contract and the routes of a topic, if little is found
 cdef int64_t STEPS_IN_UNIT = 8  # of the tree of subscriptions; see work.py
 cdef uint64_t GAP_MAX = 1_000_000   # numbers that a publisher may leave out and be believed
-
-cdef enum:
-    LARGE_BYTES = 4096  # of a message: so many more of them take as long as another delivery
 
 
 cdef class Core(RetainedMessages):
@@ -214,11 +212,10 @@ cdef class Core(RetainedMessages):
         must be looked up again have a bound of their own. Large messages take longer: a slice ends,
         however wide it is, when their bytes alone are worth one."""
         cdef Job job
-        cdef Session session
         cdef size_t done = 0, heavy = 0, routes
+        self.board.spread = 0
         if self.board.pumps.len:
-            for session in self.board.take(&self.board.pumps):
-                session.pump()
+            pump_sessions(self.board)
         if self.crowded():
             relieve(self.board.pool)
         self.copy_when_due()

@@ -47,6 +47,7 @@ cdef class Board:
     cdef Waiting peers      # links to other brokers with something to write: they go first
     cdef Waiting ready      # links with something to write, to close or to pause
     cdef Waiting pumps      # sessions whose queues can move on
+    cdef size_t spread      # bytes that were copied in this turn; see pumping.pxd
     cdef public list overloaded  # (session, how many messages it held, whether for others' sake): no contract of
                                  # theirs can be kept any more
     cdef Pool* pool         # of what all sessions hold

@@ -16,6 +16,7 @@ from holdfast.broker.message cimport (
     ENDED, FINITE, JOURNALED, RECOVERED, SHARED, TRACKED, Ledger, Message, Route, Topic, message_drop, message_had,
     message_hold,
 )
+from holdfast.broker.pumping cimport LARGE_BYTES, SPREAD_BYTES_MAX
 from holdfast.broker.reading cimport IN_DOUBT, READABLE, WITHHELD, Judged
 from holdfast.broker.shares cimport (
     Share, pool_join, pool_leave, share_fly, share_hold, share_land, share_let_go, share_total,
@@ -212,10 +213,15 @@ cdef class Session:
         if (self.queued or self.resend != self.tail or not self.link.writable
                 or self.link.out.len >= OUT_HIGH or (qos and not self.window_open())):
             self.queue(m, qos, bits, ids)
+        elif m.size >= LARGE_BYTES and self.board.spread >= SPREAD_BYTES_MAX:
+            self.queue(m, qos, bits, ids)
+            self.want_pump()
         elif qos and self.share.pool.bytes > self.share.pool.soft and not room_among_all(self, m):
             self.drop(m)
         else:
             self.send(m, qos, bits, ids)
+            if m.size >= LARGE_BYTES:
+                self.board.spread += m.size
 
     cdef bint withholds(self, Message* m, uint8_t qos, uint8_t bits, PyObject* ids) noexcept:
         """Whether a message is not to be sent now: its client may not read it any more, or that is in doubt."""

@@ -1,0 +1,1 @@
+"""What goes when more waits for a session than may; compiled code alone calls it."""
