@@ -1,1 +1,1 @@
-"""What goes when more waits for a session than may; compiled code alone calls it."""
+"""Sessions whose queues can move on do so, as far as a turn allows; compiled code alone calls it."""
