@@ -226,6 +226,41 @@ def test_when_all_died_who_has_a_whole_journal_serves(failed: str, deaths: int) 
     assert payloads(group.client("s")) == []
 
 
+@pytest.mark.parametrize("primary", ["a", "b"])
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_when_all_died_and_every_journal_had_failed_the_one_that_failed_last_serves(
+    primary: str, deaths: int
+) -> None:
+    """It alone has what was acknowledged since the other one's did."""
+    group = KeptGroup()
+    if primary == "b":
+        group.crash("a")
+        group.pass_time(50 * MS)
+        group.start("a")
+        group.pass_time(50 * MS)
+    with_messages_undone(group)
+    assert group.primary.name == primary
+    group.notebooks["b" if primary == "a" else "a"].full = True
+    publisher = group.client("p")
+    publisher.publish("kept/1", b"three", qos=1, packet_id=5)
+    group.pass_time(50 * MS)
+    assert [packet.reason for packet in publisher.take() if isinstance(packet, Puback)] == [0]
+    group.notebooks[primary].full = True
+    publisher.publish("kept/1", b"refused", qos=1, packet_id=6)
+    group.pass_time(50 * MS)
+    assert all(notebook.behind for notebook in group.notebooks.values())
+    for notebook in group.notebooks.values():
+        notebook.full = False
+    if deaths == 2:
+        group.crash_all()
+        for name in "ab":
+            group.start(name)
+        group.pass_time(1 * MS)
+    start_both(group, "a", "b")
+    assert group.primary.name == primary
+    assert set(payloads(group.client("s"))) >= {b"one", b"two", b"three"}
+
+
 def test_who_served_last_serves_also_with_a_journal_that_failed() -> None:
     """It was alone, in a later view: nobody else has what it acknowledged before its journal failed."""
     group = KeptGroup()

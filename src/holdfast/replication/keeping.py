@@ -430,6 +430,7 @@ def keep_member(
         growth_bytes=growth_bytes,
     )
     recalled = _recall(keeping, read, directory, owner, now_ns)
+    member.log.reached = recalled.published
     member.view_max, member.entitled = recalled.view, recalled.entitled
     member.used_max = recalled.view + VIEWS_UNTOLD if recalled.records else 0
     member.core.number_from(recalled.published)
