@@ -4,14 +4,17 @@
 # Laws:
 #   an identifier that marks repetitions is known from PUBLISH to PUBREL, whoever serves
 #   no identifier is given that a client may still hold from a broker before
+#   a delivery that another broker began goes on as its session's subscriptions say now: with their identifiers, and
+#   as published where one of them asks for that; as a retained message if they are newer than it
 
 from libc.stdint cimport uint8_t, uint16_t
 
-from holdfast.broker.message cimport Message
+from holdfast.broker.message cimport Message, Topic
 from holdfast.broker.session cimport Session
 
 cdef bint receive(Session session, uint16_t packet_id, bint kept) except 0
 cdef bint is_new(Session session, uint16_t packet_id, bytes topic, bytes payload)
 cdef void give_back(Session session, uint16_t packet_id)
 cdef void skip_identifiers(Session session, uint16_t beyond) noexcept
-cdef bint restore(Session session, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept
+cdef dict ways_to(Topic* topic, object serials)
+cdef bint restore(Session session, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes, tuple way) noexcept

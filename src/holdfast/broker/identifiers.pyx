@@ -1,12 +1,14 @@
 """Packet identifiers of a session that another broker may know better, compiled."""
 
-from libc.stdint cimport uint8_t, uint16_t, uint64_t
+from cpython.ref cimport Py_XINCREF, PyObject
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from holdfast.broker.message cimport Message, message_hold
+from holdfast.broker.message cimport AS_PUBLISHED, ENDED, RETAIN, SHARED, Message, Route, Topic, message_hold
 from holdfast.broker.session cimport (
-    AWAITS_PUBREC, DONE, IDS_SKIPPED, PACKET_IDS, Flight, Session,
+    AGAIN, AWAITS_PUBREC, DONE, IDS_SKIPPED, PACKET_IDS, Flight, Session,
 )
 from holdfast.broker.shares cimport share_fly
+from holdfast.broker.subscriptions cimport SharedGroup, Subscription
 
 
 cdef bint receive(Session session, uint16_t packet_id, bint kept) except 0:
@@ -64,7 +66,26 @@ cdef void skip_identifiers(Session session, uint16_t beyond) noexcept:
     session.announced = session.announced_safe = session.tail if beyond else 0
 
 
-cdef bint restore(Session session, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes) noexcept:
+cdef dict ways_to(Topic* topic, object serials):
+    """How a topic, whose routes are current, goes to sessions: serial -> the first publication that it sees, its
+    flags, its subscription identifiers. Only those among `serials`."""
+    cdef dict ways = {}
+    cdef Route* route
+    cdef Subscription member
+    cdef uint32_t i
+    for i in range(topic.routes_len):
+        route = &topic.routes[i]
+        if route.flags & SHARED:
+            for member in (<SharedGroup>route.session).members:
+                if member.session.serial in serials:
+                    ways.setdefault(member.session.serial, (member.since, member.flags, member.ids))
+        elif not route.flags & ENDED and (<Session>route.session).serial in serials:
+            ways[(<Session>route.session).serial] = (
+                route.since, route.flags, None if route.ids == NULL else <object>route.ids)
+    return ways
+
+
+cdef bint restore(Session session, Message* m, uint16_t packet_id, uint8_t stage, uint8_t notes, tuple way) noexcept:
     """A QoS 2 delivery that another broker began goes on here, under its identifier."""
     cdef Flight* flight
     cdef uint64_t ahead
@@ -87,5 +108,19 @@ cdef bint restore(Session session, Message* m, uint16_t packet_id, uint8_t stage
         share_fly(&session.share, m)
         m.holders += 1
         flight.message = m
+        if way is not None:
+            be_sent(flight, way)
     session.in_flight += 1
     return 1
+
+
+cdef inline void be_sent(Flight* flight, tuple way):
+    """Its message is sent as its session's subscriptions say."""
+    since, flags, ids = way
+    if flight.message.minor < <uint64_t>since:
+        flight.bits = RETAIN | AGAIN
+    elif flight.message.flags & RETAIN and <uint8_t>flags & AS_PUBLISHED:
+        flight.bits = RETAIN
+    if ids is not None:
+        flight.ids = <PyObject*>ids
+        Py_XINCREF(flight.ids)

@@ -29,6 +29,7 @@ cdef class BackupBuffer:
     cdef dict contents          # session serial -> identifier -> a hash of what the journal recalled under it
     cdef readonly dict given    # session serial -> from and up to which QoS 2 identifier deliveries may be under way
     cdef bint recalled          # all this comes from the journal: it may know less than there was
+    cdef dict ways              # during recovery: topic -> how it goes to sessions with deliveries under way
     cdef bint asked             # somebody waits to hear that it is here
     cdef readonly uint64_t frames           # COPY and MARK frames taken from this primary
     cdef readonly uint64_t number_max       # the highest publication number seen
@@ -44,6 +45,7 @@ cdef class BackupBuffer:
     cdef void await_journal(self)
     cdef void exchange(self, uint64_t serial, uint16_t packet_id, bint open)
     cdef void go_on(self, Session session)
+    cdef tuple way(self, Session session, Message* m)
     cdef uint64_t safe(self)
     cdef bint mark(self, const uint8_t* at, uint32_t size)
     cdef void had(self, uint64_t number, uint64_t key, uint64_t bits)

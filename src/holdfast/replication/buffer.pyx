@@ -13,7 +13,7 @@ from holdfast.broker.message cimport (
 )
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.protection cimport OPEN
-from holdfast.broker.identifiers cimport restore, skip_identifiers
+from holdfast.broker.identifiers cimport restore, skip_identifiers, ways_to
 from holdfast.broker.session cimport (
     AWAITS_PUBCOMP, AWAITS_PUBREC, GUESSED, LOGGED, PACKET_IDS, Session,
 )
@@ -411,8 +411,10 @@ cdef class BackupBuffer:
         cdef Session session
         cdef Message* m
         cdef int again = 0
+        self.ways = {}
         for session in sessions.values():
             self.go_on(session)
+        self.ways = None
         for number in self.numbers():
             m = self.find(number)
             again += self.core.dispatch_again(m)
@@ -436,12 +438,23 @@ cdef class BackupBuffer:
             number, taken = flights.get(packet_id, (0, True))
             m = self.find(number)
             if m != NULL and not taken:
-                if restore(session, m, packet_id, AWAITS_PUBREC, LOGGED):
+                if restore(session, m, packet_id, AWAITS_PUBREC, LOGGED, self.way(session, m)):
                     session.recovered.add(number)
             else:
-                restore(session, NULL, packet_id, AWAITS_PUBCOMP, LOGGED if packet_id in flights else GUESSED)
+                restore(session, NULL, packet_id, AWAITS_PUBCOMP, LOGGED if packet_id in flights else GUESSED,
+                        None)
         session.recovered = session.recovered or None
         skip_identifiers(session, last)
+
+    cdef tuple way(self, Session session, Message* m):
+        """How the message goes to the session, as far as its subscriptions tell. A topic is asked about once."""
+        cdef Topic* topic = m.topic
+        cdef dict ways = self.ways.get(<size_t>topic)
+        if ways is None:
+            if topic.stamp != self.core.topics.current_stamp(topic) and not self.core.refresh(topic):
+                return None
+            ways = self.ways[<size_t>topic] = ways_to(topic, self.flights)
+        return ways.get(session.serial)
 
 
 def identifiers(first: int, last: int) -> list[int]:
