@@ -38,6 +38,7 @@ from holdfast.replication.messages import (
 )
 from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
+from holdfast.replication.silence import Silence
 from holdfast.replication.waiting import WaitingRoom
 from holdfast.units import MS, S
 
@@ -76,6 +77,8 @@ class PeerState(Struct):
     address: str = ""  # where it comes from, once that was asked
     before: PeerState | None = None  # of the connection that this one replaces
     far: bool = False  # it was said that the way to it is too long
+    stalls: int = 0  # how often it stood still lately, as it says
+    stalled_ns: int = 0  # the longest of these
 
     @property
     def greeted(self) -> bool:
@@ -107,6 +110,7 @@ class Peers:
         broker: Broker,
         group: GroupConfig,
         name: str,
+        silence: Silence,
         *,
         hello: Callable[[], Hello],
         joining: Callable[[], bool],
@@ -115,6 +119,7 @@ class Peers:
     ) -> None:
         self.group = group
         self.name = name
+        self.silence = silence
         self._secret = secret
         self._broker = broker
         self._hello = hello
@@ -202,7 +207,7 @@ class Peers:
     def unsettled(self, peer: Peer, now_ns: int) -> bool:
         """Whether another connection to the same member is being made, and may take the place of this one."""
         return any(
-            not other.state.greeted and now_ns - other.opened_ns <= self.group.silence_ns
+            not other.state.greeted and now_ns - other.opened_ns <= self.silence.ns
             for other in self.others_to(peer)
         )
 
@@ -296,12 +301,15 @@ class Peers:
 
     def _measure(self, state: PeerState, beat: Beat, now_ns: int) -> None:
         state.worth = beat.worth
+        if beat.stalls > state.stalls:
+            self.silence.heed(beat.stalled_ns, now_ns)
+        state.stalls, state.stalled_ns = beat.stalls, beat.stalled_ns
         state.echo_ns, state.echo_heard_ns = beat.sent_ns, now_ns
         if beat.echo_ns:
             state.way_ns = max(0, now_ns - beat.echo_ns - beat.held_ns) // 2
-            if not state.far and 2 * state.way_ns > self.group.silence_ns:
+            if not state.far and 2 * state.way_ns > self.silence.ns:
                 state.far = True
-                trip_ms, silence_ms = 2 * state.way_ns // MS, self.group.silence_ns // MS
+                trip_ms, silence_ms = 2 * state.way_ns // MS, self.silence.ns // MS
                 takes = f"to {state.name} and back takes {trip_ms} ms, and {silence_ms} ms count as silence"
                 self._event("link too slow", {"peer": state.name, "why": f"{takes}: {FAR}"})
 
@@ -380,7 +388,7 @@ class Peers:
         times = [at_ns for name, at_ns in self._dial_at_ns.items() if self._may_dial(name)]
         if self._peers:
             times.append(self._beat_at_ns)
-        times += [peer.heard_ns + self.group.silence_ns + 1 for peer in self.greeted()]
+        times += [peer.heard_ns + self.silence.ns + 1 for peer in self.greeted()]
         return min(times, default=None)
 
     def look_around(self, beat: BeatFor, now_ns: int) -> None:
@@ -398,16 +406,22 @@ class Peers:
                 state.beat_ns = now_ns
                 self.send(peer, beat(peer, now_ns))
 
+    def answer(self, peer: Peer, beat: BeatFor, now_ns: int) -> None:
+        """At once, whatever else was written."""
+        if peer.state.greeted and not peer.closing:
+            peer.state.beat_ns = now_ns
+            self.send(peer, beat(peer, now_ns))
+
     def silent(self, now_ns: int) -> list[Peer]:
         """Those of which nothing was heard for too long, each told of once; later their connections close."""
         silent = []
         for peer in self._peers:
             quiet_ns = now_ns - peer.heard_ns
-            if quiet_ns > self.group.silence_ns + MUTE_NS_MAX or (
+            if quiet_ns > self.silence.ns + MUTE_NS_MAX or (
                 not peer.state.greeted and now_ns - peer.opened_ns > GREETING_NS_MAX
             ):
                 peer.closed()
-            elif peer.state.greeted and not peer.state.mute and quiet_ns > self.group.silence_ns:
+            elif peer.state.greeted and not peer.state.mute and quiet_ns > self.silence.ns:
                 peer.state.mute = True
                 silent.append(peer)
         return silent
@@ -416,3 +430,4 @@ class Peers:
         """We slept for so long ourselves: that is nobody else's silence."""
         for peer in self._peers:
             peer.heard_ns = min(peer.heard_ns + slept_ns, max(peer.heard_ns, now_ns))
+            peer.gap_ns = 0

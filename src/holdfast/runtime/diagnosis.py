@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.contract.bounds import dispatch_deadline_ns
 from holdfast.contract.model import Contract, ContractBook
-from holdfast.replication.group import GroupConfig, unproven
+from holdfast.replication.group import GroupConfig, silence_of, unproven
 from holdfast.runtime.machine import Machine, Spread
 from holdfast.runtime.server import ACCEPT_BACKLOG
 from holdfast.status import about_ns
@@ -196,11 +196,11 @@ def _measured(machine: Machine, book: ContractBook, group: GroupConfig | None) -
             book,
             late_ns,
         )
-        if group is not None and late_ns * 2 >= group.silence_ns - group.heartbeat_ns:
+        if group is not None and late_ns * 2 >= silence_of(group, book) - group.heartbeat_ns:
             yield Finding(
                 check="silence",
                 state="warning",
-                found=f"timers are {about_ns(late_ns)} late, silence is {about_ns(group.silence_ns)}",
+                found=f"timers are {about_ns(late_ns)} late, silence is {about_ns(silence_of(group, book))}",
                 means="a primary that is only late may be taken for dead: raise silence, and failover",
             )
     if machine.loopback is not None:
@@ -217,7 +217,7 @@ def _measured(machine: Machine, book: ContractBook, group: GroupConfig | None) -
 def _failover(book: ContractBook, group: GroupConfig | None) -> Iterator[Finding]:
     found = None if group is None else unproven(group, book)
     if group is not None and found is not None:
-        silence, failover = about_ns(group.silence_ns), about_ns(book.deployment.failover_ns)
+        silence, failover = about_ns(silence_of(group, book)), about_ns(book.deployment.failover_ns)
         yield Finding(
             check="failover",
             state="warning",

@@ -12,6 +12,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -136,6 +137,8 @@ class Reporter:
             refusals={reason_name(reason): count for reason, count in sorted(broker.refusals.items())},
             links=[] if member is None else links_of(member, time.monotonic_ns()),
             failovers_total=0 if member is None else member.history.failovers_total,
+            failovers_alive_total=0 if member is None else member.history.alive_total,
+            **self._stalls(at_ns),
             failovers=[] if member is None else list(member.history.failovers),
             changes=[] if member is None else list(member.history.changes),
             journal=self._journal(),
@@ -165,12 +168,29 @@ class Reporter:
             )
         return Reckoning(
             failover_ns=deployment.failover_ns,
+            x_ns=member.core.failover_ns,
+            silence_ns=member.silence.ns,
+            silence_ns_max=None if member.silence.bound is None else member.silence.bound.silence_ns,
+            silence_why=member.silence.why,
             failover_last_ns=member.failover_ns,
             failover_max_ns=member.failover_max_ns,
             publisher_to_broker_ns=deployment.publisher_to_broker_ns,
             broker_to_backup_ns=member.core.to_backup_ns,
             broker_to_backup_measured_ns=member.way.measured_ns,
         )
+
+    def _stalls(self, at_ns: int) -> dict[str, Any]:
+        """How often this process stood still."""
+        if self.member is None:
+            return {}
+        own = self.member.silence.own
+        woke_ns = time.monotonic_ns() - own.last_at_ns
+        return {
+            "stalls_total": own.total,
+            "stalls": len(own),
+            "stalls_longest_ns": own.longest_ns,
+            "stalls_last_at_ns": at_ns - woke_ns if own.total else None,
+        }
 
     def _queues(self) -> Queues:
         core = self.broker.core
