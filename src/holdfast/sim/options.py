@@ -251,7 +251,7 @@ class Options(Struct, frozen=True):
             yield (
                 f"fault: {fault.kind} {fault.where} at {format_duration(fault.at_ns)}"
                 + (f" for {format_duration(fault.for_ns)}" if fault.for_ns else "")
-                + (f", {fault.times} times, one in {format_duration(fault.again_ns)}" if fault.again_ns else "")
+                + (f", {fault.times} times, each {format_duration(fault.again_ns)}" if fault.again_ns else "")
                 + (f", at {fault.aim} number {fault.nth} from then on" if fault.aim else "")
                 + (
                     f", after {fault.share:.0%} of {'inputs' if fault.feeds else 'writes'}"
