@@ -184,6 +184,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cpu_ns: int  # of this process since it started, user and system
     memory_bytes: int  # resident
     files_max: int  # descriptors; each connection is one
+    processor: str = ""  # what of it the broker asked for and got, in words
+    locked: str = ""  # whether its memory can be swapped out, in words
 
 
 class JournalStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -149,11 +149,14 @@ def _limits(machine: Machine, book: ContractBook) -> Iterator[Finding]:
         if enough
         else f"each connection is a descriptor: {most} of {book.limits.connections_max} connections fit",
     )
+    ahead = machine.processor.startswith("niceness")
     yield Finding(
-        check="rtprio",
-        state="ok",
-        found=f"{machine.realtime_priority}",
-        means="a broker does not ask for real-time priority; above 0 it could be given with chrt",
+        check="processor",
+        state="ok" if ahead else "warning",
+        found=machine.processor,
+        means="a broker asks to go before other work"
+        if ahead
+        else "beside busy programs a broker may be late: let it (LimitNICE=-10, or CAP_SYS_NICE)",
     )
 
 

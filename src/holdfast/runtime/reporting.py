@@ -25,6 +25,7 @@ from holdfast.replication.member import Member
 from holdfast.replication.peers import PeerState
 from holdfast.replication.roles import Role
 from holdfast.runtime.keeping import Keeper
+from holdfast.runtime.priority import Priority
 from holdfast.runtime.server import Server
 from holdfast.status import (
     CONTRACTS_MAX,
@@ -59,12 +60,15 @@ NOT_READY = {
 
 
 class Reporter:
-    def __init__(self, host: Broker | Member, server: Server, keeper: Keeper | None) -> None:
+    def __init__(
+        self, host: Broker | Member, server: Server, keeper: Keeper | None, priority: Priority
+    ) -> None:
         self.host = host
         self.member = host if isinstance(host, Member) else None
         self.broker = host.broker if isinstance(host, Member) else host
         self._server = server
         self._keeper = keeper
+        self._priority = priority
         self._started_at_ns = time.time_ns()
 
     @property
@@ -131,7 +135,7 @@ class Reporter:
                 bytes_sent=core.board.bytes_sent,
             ),
             queues=self._queues(),
-            usage=usage(),
+            usage=usage(self._priority),
             memory=memory_of(broker, member),
             slices=Histogram(counts=self._server.slices.counts, sum_ns=self._server.slices.sum_ns),
             refusals={reason_name(reason): count for reason, count in sorted(broker.refusals.items())},
@@ -308,7 +312,7 @@ def reason_name(reason: int) -> str:
         return f"0x{reason:02x}"
 
 
-def usage() -> Usage:
+def usage(priority: Priority) -> Usage:
     """What this process uses of the machine."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     with open("/proc/self/statm") as file:
@@ -317,4 +321,6 @@ def usage() -> Usage:
         cpu_ns=int((spent.ru_utime + spent.ru_stime) * 1e9),
         memory_bytes=resident_pages * PAGE_BYTES,
         files_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        processor=priority.processor,
+        locked=priority.memory,
     )
