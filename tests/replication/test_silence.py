@@ -135,9 +135,8 @@ def test_followers_do_as_the_primary_says() -> None:
     group = derived(contract_book=book(contract("slow", "slow/+", "900ms", "unlimited")))
     assert {each.silence.ns for each in group.members.values()} == {CALM_NS}
     stall(group, "a", 80 * MS)
-    assert {each.silence.ns for each in group.members.values()} == {
-        group.members["a"].silence.own.longest_ns * 2
-    }
+    (silence_ns,) = {each.silence.ns for each in group.members.values()}
+    assert silence_ns == 2 * group.members["b"].silence.gaps.longest_ns >= 160 * MS
 
 
 def test_a_primary_that_woke_hears_clients_when_its_heir_has_answered() -> None:
@@ -233,3 +232,20 @@ def test_of_two_that_stand_still_as_often_the_first_stays() -> None:
         stall(group, name, 50 * MS)
     group.pass_time(300 * MS)
     assert group.primary.view.heirs == ("b", "c")
+
+
+def test_a_gap_that_an_heir_saw_is_told_to_the_primary() -> None:
+    """The primary does not know how long it stood still, if nothing was due when it did."""
+    silence = Silence(config(), ContractBook())
+    assert not silence.look(1, (20 * MS, 40 * MS))
+    assert silence.look(2, (60 * MS, 2_000 * MS))
+    assert (silence.ns, silence.why) == (120 * MS, "a member stood still for 60ms lately")
+    assert silence.look(3)
+    assert silence.ns == CALM_NS
+
+
+def test_one_round_trip_that_met_a_standstill_is_no_slow_link() -> None:
+    group = derived()
+    stall(group, "b", 80 * MS)
+    group.pass_time(200 * MS)
+    assert said(group, "link too slow") == []

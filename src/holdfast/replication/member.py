@@ -53,7 +53,7 @@ from holdfast.replication.recording import GroupRecorder
 from holdfast.replication.roles import Action, Happening, Role, step
 from holdfast.replication.serving import Serving
 from holdfast.replication.sharing import Sharing
-from holdfast.replication.silence import Silence
+from holdfast.replication.silence import Silence, watch
 from holdfast.replication.standby import Door
 from holdfast.replication.views import Claim, Standing, View, note_of
 
@@ -509,7 +509,7 @@ class Member:
 
     def _look_around(self, now_ns: int) -> None:
         self.peers.look_around(self._beat, now_ns)
-        self._look_at_silence(now_ns)
+        watch(self, now_ns)
         for peer in self.peers.silent(now_ns):
             self._silent(peer, now_ns)
         if self.role is Role.JOINING and self.candidacy.is_first(now_ns):
@@ -518,15 +518,6 @@ class Member:
         self.serving.contest.look_around(now_ns)
         if self.broker.core.backup_lags and not self.serving.contest.holding:
             self.serving.drop_backup("it does not take its copies as fast as they come")
-
-    def _look_at_silence(self, now_ns: int) -> None:
-        for peer in self.peers.greeted():
-            self.silence.heed(peer.gap_ns, now_ns)
-            peer.gap_ns = 0
-        if self.silence.look(now_ns):
-            self.reckon_again()
-            self.event("silence", {"ms": self.silence.ns / 1_000_000, "why": self.silence.why})
-            self.broker.timers.at(now_ns, self.broker.system_topics.publish_more)
 
     def beat(self, now_ns: int) -> None:
         """Tells everybody at once what we are."""
@@ -548,6 +539,7 @@ class Member:
             stalls=len(self.silence.own),
             stalled_ns=self.silence.own.longest_ns,
             stood_ns=self.silence.own.last_ns,
+            gap_ns=self.silence.gaps.longest_ns,
             woke_ns=now_ns - self.silence.own.last_at_ns,
         )
 

@@ -80,6 +80,7 @@ class Beat(msgspec.Struct, tag="beat", frozen=True):
     stalls: int = 0  # how often the speaker stood still lately
     stalled_ns: int = 0  # the longest of these
     stood_ns: int = 0  # the last of these
+    gap_ns: int = 0  # the longest that the speaker heard nothing of a member that lives, lately
     woke_ns: int = 0  # how long ago that was over
 
 

@@ -44,6 +44,7 @@ from holdfast.units import MS, S
 
 DIAL_AGAIN_NS = 50 * MS
 GREETING_NS_MAX = 5 * S
+FAR_TRIPS = 3
 WHY_SIZE_MAX = 200  # of what another says, kept
 MUTE_NS_MAX = 5 * S  # that a connection stays open, and nothing comes over it
 BEAT_NS_MAX = 100 * MS  # however much else is written
@@ -76,9 +77,10 @@ class PeerState(Struct):
     handshake: Handshake | None = None  # in a group with a secret
     address: str = ""  # where it comes from, once that was asked
     before: PeerState | None = None  # of the connection that this one replaces
+    trips_far: int = 0  # round trips in a row that took longer than silence
     far: bool = False  # it was said that the way to it is too long
     stalls: int = 0  # how often it stood still lately, as it says
-    stalled_ns: int = 0  # the longest of these
+    told: tuple[int, ...] = ()  # the longest of these, and the longest that it heard nothing of another
 
     @property
     def greeted(self) -> bool:
@@ -301,13 +303,12 @@ class Peers:
 
     def _measure(self, state: PeerState, beat: Beat, now_ns: int) -> None:
         state.worth = beat.worth
-        if beat.stalls > state.stalls:
-            self.silence.heed(beat.stalled_ns, now_ns)
-        state.stalls, state.stalled_ns = beat.stalls, beat.stalled_ns
+        state.stalls, state.told = beat.stalls, (beat.stalled_ns, beat.gap_ns)
         state.echo_ns, state.echo_heard_ns = beat.sent_ns, now_ns
         if beat.echo_ns:
             state.way_ns = max(0, now_ns - beat.echo_ns - beat.held_ns) // 2
-            if not state.far and 2 * state.way_ns > self.silence.ns:
+            state.trips_far = state.trips_far + 1 if 2 * state.way_ns > self.silence.ns else 0
+            if not state.far and state.trips_far >= FAR_TRIPS:  # one may have met a standstill
                 state.far = True
                 trip_ms, silence_ms = 2 * state.way_ns // MS, self.silence.ns // MS
                 takes = f"to {state.name} and back takes {trip_ms} ms, and {silence_ms} ms count as silence"

@@ -12,6 +12,8 @@ Laws:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from holdfast.contract.admission import strictest
 from holdfast.contract.model import Contract, ContractBook
@@ -19,6 +21,9 @@ from holdfast.contract.silence import BEATS, Bound
 from holdfast.replication.group import GroupConfig, bound_of
 from holdfast.status import about_ns
 from holdfast.units import MS, S
+
+if TYPE_CHECKING:
+    from holdfast.replication.member import Member
 
 CALM_NS = 100 * MS
 MARGIN = 2
@@ -62,6 +67,7 @@ class Silence:
         self.ns = self.least_ns
         self.own = Stalls()
         self.gaps = Stalls()
+        self.longest_ns = 0  # of all that are known and could be waited for
         self.told_ns = 0  # by the primary that is followed; 0: nobody is
         self.bound: Bound | None = None
         self._redirects: deque[int] = deque([0] * REDIRECTS, maxlen=REDIRECTS)
@@ -108,9 +114,8 @@ class Silence:
             return "the group file says so"
         if self.ns >= self.bound.silence_ns:
             return str(self.bound)
-        longest_ns = max(self.own.longest_ns, self.gaps.longest_ns)
-        if MARGIN * longest_ns > CALM_NS:
-            return f"a member stood still for {about_ns(longest_ns)} lately"
+        if MARGIN * self.longest_ns > CALM_NS:
+            return f"a member stood still for {about_ns(self.longest_ns)} lately"
         return "no member stood still for longer lately"
 
     def asked(self, contract: Contract, deadline_ns: int, loss: int) -> bool:
@@ -130,14 +135,14 @@ class Silence:
         return self._bind()
 
     def heed(self, gap_ns: int, now_ns: int) -> None:
-        """So long nothing was heard of a member that lives, or it says that it stood still. What nobody could
-        have waited for tells nothing."""
+        """So long nothing was heard of a member that lives. What nobody could wait for tells nothing."""
         longest_ns = self.least_ns if self.bound is None else self.bound.silence_ns
         if BEATS * self._group.heartbeat_ns < gap_ns <= longest_ns:
             self.gaps.add(gap_ns, now_ns)
 
-    def look(self, now_ns: int) -> bool:
-        """Decides what is in force from now on; whether that is something else."""
+    def look(self, now_ns: int, told: Iterable[int] = ()) -> bool:
+        """Decides what is in force from now on; whether that is something else. `told` are standstills and
+        gaps that others tell of."""
         before = self.ns
         self.own.expire(now_ns)
         self.gaps.expire(now_ns)
@@ -146,12 +151,26 @@ class Silence:
         if self.told_ns:
             self.ns = max(self.least_ns, min(self.bound.silence_ns, self.told_ns))
         else:
-            own_ns = self.own.longest_ns if self.own.longest_ns <= self.bound.silence_ns else 0
-            longest_ns = max(own_ns, self.gaps.longest_ns)
-            self.ns = min(self.bound.silence_ns, max(self.least_ns, CALM_NS, MARGIN * longest_ns))
+            known = (self.own.longest_ns, self.gaps.longest_ns, *told)
+            self.longest_ns = max((ns for ns in known if ns <= self.bound.silence_ns), default=0)
+            self.ns = min(self.bound.silence_ns, max(self.least_ns, CALM_NS, MARGIN * self.longest_ns))
         return before != self.ns
 
 
 def _stricter(contract: Contract, deadline_ns: int, loss: int) -> Contract:
     tolerance = None if loss < 0 else loss
     return strictest(contract, deadline_ns=deadline_ns or None, loss_tolerance=tolerance)
+
+
+def watch(member: Member, now_ns: int) -> None:
+    """Takes what was heard, and not heard, of the others into account."""
+    silence = member.silence
+    told: list[int] = []
+    for peer in member.peers.greeted():
+        silence.heed(peer.gap_ns, now_ns)
+        peer.gap_ns = 0
+        told += peer.state.told
+    if silence.look(now_ns, told):
+        member.reckon_again()
+        member.event("silence", {"ms": silence.ns / MS, "why": silence.why})
+        member.broker.timers.at(now_ns, member.broker.system_topics.publish_more)
