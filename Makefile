@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run ready test screenshots install build lint bench lab soak sim cluster mutants hostile fuzz fuzz-build sanitize dist dist-check clean
+.PHONY: run ready test screenshots install build lint bench lab soak stalls sim cluster mutants hostile fuzz fuzz-build sanitize dist dist-check clean
 
 # Without Java everything but the channels runs, and the page says what is missing.
 run: .venv/.packages-run .venv/.built
@@ -87,6 +87,11 @@ bench: .venv/.packages-bench .venv/.built tools-lab
 
 soak: install
 	@$(BIN)/python -m benchmarks soak --against holdfast
+
+# A member stopped for 35 to 70 ms once a second, five minutes each: the primary and its heir, with contracts that
+# bear it and with some that do not.
+stalls: .venv/.packages-bench .venv/.built
+	@$(BIN)/python -m benchmarks stalls --against holdfast
 
 # Every law in virtual time, with faults, on seeds that nobody has run, or on SIM_SEEDS=A..B; and every mutant found.
 SIM_SEEDS ?=

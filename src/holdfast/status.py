@@ -117,6 +117,7 @@ class Failover(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     again: int  # messages that were dispatched again
     copies: int  # that were here
+    stood_still_ns: int | None = None  # the old primary lived, and stood still for so long
 
 
 class RoleChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +132,10 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers that Lemmas 1 and 2 and Proposition 1 are decided with now, and what was measured."""
 
     failover_ns: int  # x, as the file has it
+    x_ns: int | None = None  # x, as it is reckoned with now
+    silence_ns: int | None = None  # how long a silent member is waited for now
+    silence_ns_max: int | None = None  # how long the contracts would bear; None: the group file says how long
+    silence_why: str = ""
     failover_last_ns: int | None = None  # x, as measured
     failover_max_ns: int | None = None
     publisher_to_broker_ns: int
@@ -179,6 +184,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cpu_ns: int  # of this process since it started, user and system
     memory_bytes: int  # resident
     files_max: int  # descriptors; each connection is one
+    processor: str = ""  # what of it the broker asked for and got, in words
+    locked: str = ""  # whether its memory can be swapped out, in words
 
 
 class JournalStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,6 +252,11 @@ class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     unanswered: bool = False  # it was asked, and gave none yet
     holding: bool = False  # nothing is acknowledged that only this broker has
     failovers_total: int = 0
+    failovers_alive_total: int = 0  # of these, from a primary that lived, and only stood still
+    stalls_total: int = 0  # times that this process stood still itself
+    stalls: int = 0  # of these, within the last ten minutes
+    stalls_longest_ns: int = 0  # the longest of those
+    stalls_last_at_ns: int | None = None
     failovers: list[Failover] = []  # the last FAILOVERS_MAX, oldest first
     changes: list[RoleChange] = []  # of role, the last CHANGES_MAX, oldest first
     journal: JournalStatus | None = None
@@ -331,7 +343,8 @@ def _of_broker(status: BrokerStatus) -> Iterator[Trouble]:
         cut = status.journal
         words = f"the last {cut.cut_bytes} bytes of the journal were cut at the start: {cut.cut_why}"
         yield Trouble(about="", severity="warning", words=words)
-    x_ns, promised_ns = status.reckoning.failover_max_ns, status.reckoning.failover_ns
+    x_ns = status.reckoning.failover_max_ns
+    promised_ns = max(status.reckoning.failover_ns, status.reckoning.x_ns or 0)
     if x_ns is not None and x_ns > promised_ns:
         words = f"a failover took {about_ns(x_ns)}, the contracts reckon with {format_duration(promised_ns)}"
         yield Trouble(about="", severity="warning", words=words)

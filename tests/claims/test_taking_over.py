@@ -121,7 +121,7 @@ def test_a_member_that_starts_alone_serves(start: StartPlant) -> None:
     """failover.md: "A member that starts looks for the others for `join_wait` (1 s), and serves if nobody
     who answers does."
 
-    With the silence that stands in no file: 30 ms.
+    With a silence that stands in no file.
     """
     plant = start(protected=False, more="", begin="a")
     plant.await_serving("a", 1.0 + 1.0 + BUSY_S)
@@ -132,7 +132,7 @@ def test_a_member_that_starts_alone_serves(start: StartPlant) -> None:
 def test_a_backup_that_slept_while_its_primary_died_serves(start: StartPlant, noticed: bool) -> None:
     """failover.md: "A backup that stood still while its primary died serves when it wakes."
 
-    With the silence that stands in no file: 30 ms. The primary dies before it can let go of the backup, or
+    With a silence that stands in no file. The primary dies before it can let go of the backup, or
     after.
     """
     plant = start(more="")
@@ -159,9 +159,7 @@ def test_a_link_that_closes_is_found_out_at_once(start: StartPlant) -> None:
 
 
 def test_a_primary_that_is_silent_is_taken_for_gone(start: StartPlant) -> None:
-    """failover.md: "Or nothing is heard of it for `silence` (30 ms unless configured; heartbeats go every
-    10 ms): the heir takes over then."
-    """
+    """failover.md: "Or nothing is heard of it for `silence`: the heir takes over then." """
     plant = start()
     primary = plant.primary()
     heir = plant.other(primary)

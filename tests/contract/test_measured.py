@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.contract.file import load_contracts
-from holdfast.contract.measured import FIGURES, Measured, compare, parse_figures
+from holdfast.contract.measured import FIGURES, IN_FORCE, Measured, compare, in_force, parse_figures
 from holdfast.contract.model import ContractBook
 from holdfast.contract.plan import make_plan
 
@@ -57,3 +57,31 @@ def test_figures_survive_the_way_through_topics(failover_us: int | None, way_us:
 @pytest.mark.parametrize("text", ["", "-", "inf", "nan", "1e400", "x"])
 def test_what_is_no_number_was_not_measured(text: str) -> None:
     assert parse_figures({FIGURES["failover"]: text}).failover_ns is None
+
+
+def test_a_failover_within_the_x_in_force_is_nothing_to_say(book: ContractBook) -> None:
+    measured = Measured(failover_ns=61 * MS, x_ns=61 * MS)
+    assert compare(book, make_plan(book), measured).warnings() == []
+    measured = Measured(failover_ns=62 * MS, x_ns=61 * MS)
+    assert compare(book, make_plan(book), measured).warnings()[0].endswith("1ms more")
+
+
+def test_what_is_in_force_is_told_with_what_it_costs(book: ContractBook) -> None:
+    told = {
+        IN_FORCE["x"]: "50000",
+        IN_FORCE["silence"]: "38950",
+        IN_FORCE["why"]: "contract '0': its deadline",
+    }
+    assert in_force(book, parse_figures(told)) == [
+        "in force: a silent member is waited for 38.95ms, x is 50ms: contract '0': its deadline",
+        "late if a primary falls silent: some messages of 0, 1",
+    ]
+    longer = in_force(book, Measured(x_ns=90 * MS, silence_ns=80 * MS))
+    assert longer[1:] == [
+        "it costs earlier copies: 2 within 9.95ms, 5 within 409.95ms",
+        "late if a primary falls silent: some messages of 0, 1",
+    ]
+    assert in_force(book, Measured()) == []
+    assert in_force(ContractBook(), Measured(x_ns=50 * MS, silence_ns=30 * MS))[1] == (
+        "it costs no contract anything"
+    )

@@ -267,3 +267,39 @@ def test_what_a_board_keeps_is_bounded() -> None:
     picture = made.picture(NOW_NS)
     assert len(picture.timeline.lines) <= 32
     assert len(made._past) <= 32
+
+
+def waits(status: BrokerStatus, ms: int = 87) -> BrokerStatus:
+    return replace(status, reckoning=replace(status.reckoning, silence_ns=ms * MS))
+
+
+def sentence(picture: Picture) -> str:
+    (said,) = picture.headline.details
+    return said.replace("\N{NARROW NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.parametrize(
+    ("stalled_ms", "cost"),
+    [(48, "every contract bears that"), (50, "that is longer than emergency can wait")],
+)
+def test_a_machine_that_stands_still_is_told_in_one_sentence(stalled_ms: int, cost: str) -> None:
+    a = replace(waits(broker("a")), stalls=3, stalls_total=9, stalls_longest_ns=stalled_ms * MS)
+    assert sentence(board((A, a), PAIR[1]).picture(NOW_NS)) == (
+        f"The machine stopped broker a 3 times within ten minutes, for {stalled_ms}.0 ms at most; "
+        f"nobody took over, since 87.0 ms of silence are waited for; {cost}."
+    )
+
+
+def test_and_so_is_who_took_over_from_it() -> None:
+    how = replace(took_over("b"), primary="a", stood_still_ns=70 * MS, x_ns=41 * MS)
+    a = replace(broker("a", "backup"), stalls=1, stalls_longest_ns=70 * MS)
+    b = replace(waits(broker("b", "primary"), 39), failovers=[how])
+    assert sentence(board((A, a), (B, b)).picture(NOW_NS)) == (
+        "The machine stopped broker a once within ten minutes, for 70.0 ms at most; "
+        "b took over 1 time, within 41.0 ms; that is longer than emergency can wait."
+    )
+
+
+def test_a_takeover_from_a_dead_primary_is_no_standstill() -> None:
+    b = replace(broker("b", "primary"), failovers=[took_over("b")])
+    assert board((A, broker("a", "backup")), (B, b)).picture(NOW_NS).headline.details == ()

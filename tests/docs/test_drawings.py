@@ -8,11 +8,13 @@ import pytest
 
 from holdfast.broker.broker import TOPICS_IDLE_NS
 from holdfast.config import Limits
+from holdfast.contract.silence import REDIRECT_NS
 from holdfast.endpoint import failover
 from holdfast.replication import roles
-from holdfast.replication.group import GroupConfig, MemberConfig
-from holdfast.replication.member import GRACE_S
+from holdfast.replication.group import ARBITER_NS, GroupConfig, MemberConfig
 from holdfast.replication.peers import GREETING_NS_MAX
+from holdfast.replication.promotion import GRACE_S
+from holdfast.replication.silence import BEATS, CALM_NS, MARGIN, OFTEN, STALLS_KEPT_NS
 from holdfast.replication.views import next_number
 from holdfast.replication.waiting import STRANGERS_MAX
 from holdfast.runtime.keeping import RETRY_S
@@ -74,8 +76,11 @@ def test_the_numbers_are_those_of_the_code() -> None:
     page = " ".join(PAGE.read_text().split())
     members = tuple(MemberConfig(name=name, mqtt=f"{name}:1", peer=f"{name}:2") for name in "ab")
     group, limits = GroupConfig(name="g", members=members), Limits()
-    silence, beat = group.silence_ns // MS, group.heartbeat_ns // MS
-    assert f"`silence` ({silence} ms unless configured; heartbeats go every {beat} ms)" in page
+    assert f"Heartbeats go every {group.heartbeat_ns // MS} ms." in page
+    more = f"{REDIRECT_NS // MS} ms and the ways between hosts, {ARBITER_NS // MS} ms more with ZooKeeper"
+    assert f"({more}, or what most takeovers here took)" in page
+    assert f"it is {CALM_NS // MS} ms, or twice the longest standstill of the last ten minutes" in page
+    assert (MARGIN, OFTEN, BEATS, STALLS_KEPT_NS) == (2, 3, 3, 600 * S)
     assert f"`join_wait` ({group.join_wait_ns // S} s)" in page
     assert f"at most {STRANGERS_MAX} stay, {GREETING_NS_MAX // S} s each" in page
     assert f"{limits.backup_bytes_max // 2**20} MiB (`backup_bytes_max`)" in page

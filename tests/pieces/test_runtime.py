@@ -21,6 +21,7 @@ from holdfast.address import LOOPBACK
 from holdfast.broker.histogram import Histogram
 from holdfast.runtime.http import Answer, HttpPort
 from holdfast.runtime.metrics import HISTOGRAMS_AT_ONCE, VALUES_AT_ONCE, render
+from holdfast.runtime.priority import Priority
 from holdfast.runtime.reporting import CONTRACTS_AT_ONCE, Reporter
 from holdfast.status import CONTRACTS_MAX
 
@@ -28,7 +29,7 @@ from holdfast.status import CONTRACTS_MAX
 def reporter_of(size: int) -> Reporter:
     contracts = [contract(f"c{number}", f"t{number}/+", "50ms", 0) for number in range(size)]
     server: Any = SimpleNamespace(slices=Histogram())
-    return Reporter(Bench(book(*contracts)).broker, server, None)
+    return Reporter(Bench(book(*contracts)).broker, server, None, Priority("as usual", "not locked"))
 
 
 @pytest.mark.parametrize("size", sizes_around(CONTRACTS_AT_ONCE))

@@ -37,6 +37,7 @@ def group_of(size: int, **more: object) -> GroupConfig:
         MemberConfig(name=name, mqtt=f"h:{1000 + index}", peer=f"h:{2000 + index}")
         for index, name in enumerate(NAMES[:size])
     )
+    more.setdefault("silence_ns", 30 * MS)
     return GroupConfig(name="plant", members=members, **more)
 
 

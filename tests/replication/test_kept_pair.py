@@ -352,7 +352,7 @@ def test_a_member_that_heard_no_beat_goes_on_above_the_numbers_of_subscriptions(
     back = group.start("a")
     group.pass_time(50 * MS)
     assert back.role is Role.BACKUP
-    back._published_max = 0
+    back.published_max = 0
     group.crash("b")
     group.pass_time(50 * MS)
     again = group.client("s")

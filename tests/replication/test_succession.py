@@ -529,3 +529,33 @@ def test_a_stale_primary_that_steps_down_ends_no_session_that_the_new_one_keeps(
     assert a.core.number == published
     group.crash("b")
     assert list(group.client("c", "a", expiry_s=1).connection.session.subscriptions) == ["safe/1"]
+
+
+def test_who_is_given_the_copies_before_it_heard_that_it_was_the_second_heir_keeps_them() -> None:
+    """The first heir is lost just after another became the second, which reads both at once."""
+    group = Group(3)
+    group.pass_time(100 * MS)
+    assert group.primary.view.heirs == ("b", "c")
+    group.crash("c")
+    group.pass_time(100 * MS)
+    group.start("c")
+    for _ in range(1000):
+        group.now_ns += MS
+        group.stalled = {"c"}
+        group.turn()
+        if "c" in group.primary.view.heirs:
+            break
+        group.stalled = {"a", "b"}
+        group.turn()
+    assert group.primary.view.heirs == ("b", "c")
+    group.primary.serving.drop_backup("for the test")
+    group.stalled = {"b", "c"}
+    group.turn()
+    group.stalled = {"b"}
+    group.pass_time(100 * MS)
+    assert group.primary.view.heirs == ("c",)
+    publisher, subscriber = group.client("p"), group.client("s")
+    subscriber.subscribe("safe/+", qos=2)
+    publisher.publish("safe/1", b"held until the heir has it", sequence=1, qos=2)
+    group.pass_time(20 * MS)
+    assert [each.payload for each in subscriber.messages()] == [b"held until the heir has it"]

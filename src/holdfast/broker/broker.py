@@ -31,6 +31,7 @@ from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedNames
 from holdfast.broker.session import Session
 from holdfast.broker.subscribing import Subscribing
+from holdfast.broker.subscriptions import Subscription
 from holdfast.broker.system_topics import SystemTopics
 from holdfast.broker.terms import POLICIES
 from holdfast.broker.timers import Timers
@@ -106,6 +107,7 @@ class Broker:
         self.door: Callable[[Connection, Connect, int], bool] | None = None
         self.farewell: Callable[[Connection, Disconnect], None] | None = None
         self.recorder = Recorder()
+        self.demanded: Callable[[Subscription], None] = lambda subscription: None  # asks more than contracts
         self.view: ViewNote | None = None
         self.referral: str | None = None  # where the clients of a broker that ends should go
         self.access = Access()

@@ -341,6 +341,8 @@ class Subscribing:
         core = self.broker.core
         core.tree.add(subscription)
         core.topics.forget_routes(subscription.filter)
+        if subscription.deadline_ns or subscription.loss >= 0:
+            self.broker.demanded(subscription)
         return before is None
 
     def _check_room(self, session: Session) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 from ssl import SSLContext
 
-from holdfast.contract.measured import FIGURES, Measured, parse_figures
+from holdfast.contract.measured import FIGURES, IN_FORCE, Measured, parse_figures
 from holdfast.errors import Unavailable
 
 PREFIX = "$SYS/broker/"
@@ -32,7 +32,7 @@ async def _read(address: str, tls: SSLContext | None) -> Measured:
             async with asyncio.timeout(ANSWER_S_MAX):
                 async for message in client:
                     figures[message.topic.removeprefix(PREFIX)] = message.payload.decode(errors="replace")
-                    if figures.keys() >= set(FIGURES.values()):
+                    if figures.keys() >= {*FIGURES.values(), *IN_FORCE.values()}:
                         break
         except TimeoutError:
             raise Unavailable(

@@ -57,14 +57,16 @@ def plan(
 
     book, assumed = load_with_assumed(file)
     result = make_plan(book)
-    comparison = None
+    comparison: Comparison | None = None
+    waits: list[str] = []
     if against is not None:
         context = tls_context(against, tls, authority, certificate, key)
-        comparison = compare_with(against, context, book, result)
+        comparison, waits = compare_with(against, context, book, result)
     if as_json:
         document = as_document(book, result, assumed)
         if comparison is not None:
             document["warnings"] = comparison.warnings()
+            document["in_force"] = waits
         print(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         print_table(book, result)
@@ -72,16 +74,20 @@ def plan(
             said = ", ".join(f"{key} = {value}" for key, value in assumed.items())
             typer.echo(f"assumed, since [deployment] does not say it: {said}")
         if comparison is not None:
+            typer.echo("\n".join(waits))
             print_comparison(comparison)
     if not result.admitted or (comparison is not None and comparison.refused):
         raise typer.Exit(1)
 
 
-def compare_with(address: str, tls: SSLContext | None, book: ContractBook, plan: Plan) -> Comparison:
+def compare_with(
+    address: str, tls: SSLContext | None, book: ContractBook, plan: Plan
+) -> tuple[Comparison, list[str]]:
     from holdfast.cli.measuring import read_measured
-    from holdfast.contract.measured import compare
+    from holdfast.contract.measured import compare, in_force
 
-    return compare(book, plan, read_measured(address, tls))
+    measured = read_measured(address, tls)
+    return compare(book, plan, measured), in_force(book, measured)
 
 
 def print_comparison(comparison: Comparison) -> None:

@@ -195,12 +195,13 @@ def broker_table(brokers: list[BrokerStatus]) -> Table:
         "cpu",
         "memory",
         "kept",
+        "silence",
         "x measured",
         "links",
     )
     made = table(*columns, numbers=columns[3:-1])
     for each in brokers:
-        x_ns = each.reckoning.failover_max_ns
+        x_ns, silence_ns = each.reckoning.failover_max_ns, each.reckoning.silence_ns
         links = [f"{link.member} {link.health}{lag(link.way_ns)}" for link in each.links]
         made.add_row(
             WELL if each.ready else RED,
@@ -213,6 +214,7 @@ def broker_table(brokers: list[BrokerStatus]) -> Table:
             f"{100 * each.usage.cpu_ns / max(1, each.uptime_ns):.0f} %",
             f"{each.usage.memory_bytes / 2**20:.0f} MiB",
             kept(each.memory),
+            "-" if silence_ns is None else about_ns(silence_ns),
             "-" if x_ns is None else about_ns(x_ns),
             escape(", ".join(links) or "-"),
         )

@@ -1,6 +1,7 @@
 """The figures of a file against what a running group measured.
 
 - Only what is longer than configured counts: a file may promise less than could be kept.
+- A failover is held against the x in force, where that is longer than the file's.
 - A warning says by how much, and which contracts the measured figures would refuse or replicate.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.contract.admission import admit
+from holdfast.contract.bounds import dispatch_deadline_ns
 from holdfast.contract.model import ContractBook
 from holdfast.contract.plan import Plan, make_plan
 from holdfast.units import format_duration
@@ -18,6 +21,12 @@ FIGURES = {
     "failover": "group/failover/max us",
     "broker_to_backup": "group/backup way/measured us",
 }
+# What it says of the silence that it waits for.
+IN_FORCE = {
+    "x": "group/failover/in force us",
+    "silence": "group/silence/in force us",
+    "why": "group/silence/why",
+}
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +34,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     failover_ns: int | None = None
     broker_to_backup_ns: int | None = None
+    x_ns: int | None = None  # in force
+    silence_ns: int | None = None  # in force
+    silence_why: str = ""
 
 
 class Excess(msgspec.Struct, frozen=True):
@@ -59,18 +71,53 @@ class Comparison(msgspec.Struct, frozen=True):
 def parse_figures(figures: dict[str, str]) -> Measured:
     """From the topics below $SYS/broker/ and their payloads; what is no number was not measured."""
 
-    def read(key: str) -> int | None:
+    def read(name: str) -> int | None:
         try:
-            return round(float(figures.get(FIGURES[key], "")) * US)
+            return round(float(figures.get(name, "")) * US)
         except (ValueError, OverflowError):
             return None
 
-    return Measured(failover_ns=read("failover"), broker_to_backup_ns=read("broker_to_backup"))
+    return Measured(
+        failover_ns=read(FIGURES["failover"]),
+        broker_to_backup_ns=read(FIGURES["broker_to_backup"]),
+        x_ns=read(IN_FORCE["x"]),
+        silence_ns=read(IN_FORCE["silence"]),
+        silence_why=figures.get(IN_FORCE["why"], ""),
+    )
+
+
+def in_force(book: ContractBook, measured: Measured) -> list[str]:
+    """What the group waits for now, why, and which contracts that costs what."""
+    if measured.x_ns is None or measured.silence_ns is None:
+        return []
+    configured, x_ns = book.deployment, measured.x_ns
+    then = msgspec.structs.replace(configured, failover_ns=x_ns)
+    silence, x = format_duration(measured.silence_ns), format_duration(x_ns)
+    lines = [f"in force: a silent member is waited for {silence}, x is {x}: {measured.silence_why}"]
+    sooner = [
+        f"{contract.name} within {format_duration(admit(contract, then).replication_deadline_ns or 0)}"
+        for contract in book.contracts
+        if admit(contract, configured).replicate and x_ns > configured.failover_ns
+    ]
+    late = [
+        contract.name
+        for contract in (*book.contracts, book.default)
+        if dispatch_deadline_ns(contract, configured) < x_ns
+    ]
+    if sooner:
+        lines.append(f"it costs earlier copies: {', '.join(sooner)}")
+    if late:
+        lines.append(f"late if a primary falls silent: some messages of {', '.join(late)}")
+    if not sooner and not late:
+        lines.append("it costs no contract anything")
+    return lines
 
 
 def compare(book: ContractBook, plan: Plan, measured: Measured) -> Comparison:
     """What becomes of the book's contracts under the measured figures, where those are longer."""
     configured = book.deployment
+    if measured.x_ns is not None and measured.x_ns > configured.failover_ns:
+        configured = msgspec.structs.replace(configured, failover_ns=measured.x_ns)
     longer = {
         f"{key}_ns": value
         for key in FIGURES

@@ -29,6 +29,7 @@ from holdfast.dashboard.picture import (
     Pipeline,
     Timeline,
 )
+from holdfast.dashboard.standstills import stall_sentences
 from holdfast.dashboard.words import (
     INFINITE,
     NOTHING,
@@ -209,6 +210,7 @@ class Board:
         answering = [broker for broker in self._brokers if broker.reachable]
         details = [f"Contract {row.name}: {row.why}." for row in rows if row.mood is Mood.BAD]
         details += [f"Broker {card.name}: {card.why}." for card in cards if card.why]
+        details += self._standstills()
         if pipeline is not None:
             details += [
                 f"Channel {each.name}: {each.why}." for each in pipeline.channels if each.mood is Mood.BAD
@@ -230,6 +232,11 @@ class Board:
         failing = pipeline is not None and any(each.mood is Mood.BAD for each in pipeline.channels)
         mood = Mood.WARN if unwell or failing else Mood.GOOD
         return Headline(mood, kept, tuple(details))
+
+    def _standstills(self) -> list[str]:
+        serving = self._last_serving
+        told = [each.status for each in self._brokers if each.reachable and each.status is not None]
+        return [] if serving is None else list(stall_sentences(told, serving, self._failovers.values()))
 
     # -- brokers -------------------------------------------------------------------------------------------
 
@@ -368,7 +375,7 @@ def known(contract: ContractStatus, status: BrokerStatus) -> Known:
             destination=promise.destination,
         ),
         Deployment(
-            failover_ns=reckoning.failover_ns,
+            failover_ns=max(reckoning.failover_ns, reckoning.x_ns or 0),
             publisher_to_broker_ns=reckoning.publisher_to_broker_ns,
             broker_to_backup_ns=reckoning.broker_to_backup_ns,
             broker_to_subscriber_ns={promise.destination: promise.to_subscriber_ns},

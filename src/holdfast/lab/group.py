@@ -136,7 +136,7 @@ class Settings:
     """How the members watch each other, in the words of the group file; `relayed` puts relays between."""
 
     heartbeat: str = "5ms"
-    silence: str = "30ms"
+    silence: str = "30ms"  # empty: as the contracts bear
     join_wait: str = "1s"
     depth: int = 2
     relayed: bool = False
@@ -199,8 +199,9 @@ class Group:
     def _write_group(self, name: str) -> None:
         settings = self.settings
         text = (
-            f'name = "lab"\nheartbeat = "{settings.heartbeat}"\nsilence = "{settings.silence}"\n'
-            f'join_wait = "{settings.join_wait}"\ndepth = {settings.depth}\n'
+            f'name = "lab"\nheartbeat = "{settings.heartbeat}"\n'
+            + (f'silence = "{settings.silence}"\n' if settings.silence else "")
+            + f'join_wait = "{settings.join_wait}"\ndepth = {settings.depth}\n'
         )
         for other in self.members.values():
             port = other.peer_port

@@ -21,11 +21,12 @@ class Absence:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.last_sign_ns: int | None = None  # of the primary that was followed last
+        self.silent = False  # it was taken for gone for want of a sign
         self._since_ns: int | None = None
 
     def begin(self, primary: Peer, now_ns: int) -> None:
         self.member.peers.sought = ""  # whoever was sought before: this one is what matters now
-        self.last_sign_ns = primary.heard_ns
+        self.last_sign_ns, self.silent = primary.heard_ns, primary.state.mute
         self.member.history.lost_primary(primary.state)
         self._since_ns = now_ns
         primary.buffer = None
@@ -38,7 +39,7 @@ class Absence:
         since_ns = self._since_ns
         if since_ns is None or now_ns < since_ns + self._patience_ns():
             return
-        if self.member.peers.sought and now_ns < since_ns + self.member.group.silence_ns:
+        if self.member.peers.sought and now_ns < since_ns + self.member.silence.ns:
             return
         self._since_ns = None
         links = (self.member.peers.link_to(heir) for heir in self._heirs_before())
@@ -49,12 +50,12 @@ class Absence:
     def next_ns(self) -> int | None:
         if self._since_ns is None:
             return None
-        dialed_ns = self.member.group.silence_ns if self.member.peers.sought else 0
+        dialed_ns = self.member.silence.ns if self.member.peers.sought else 0
         return self._since_ns + max(self._patience_ns(), dialed_ns)
 
     def _patience_ns(self) -> int:
         """How long to leave it to the heirs that come before us."""
-        return len(self._heirs_before()) * 2 * self.member.group.silence_ns
+        return len(self._heirs_before()) * 2 * self.member.silence.ns
 
     def _heirs_before(self) -> tuple[str, ...]:
         heirs = self.member.view.heirs

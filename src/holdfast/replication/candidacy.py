@@ -55,7 +55,7 @@ class Candidacy:
         if not before:
             return 0
         group = self.member.group
-        return self.member.joining_since_ns + group.join_wait_ns + before * 2 * group.silence_ns
+        return self.member.joining_since_ns + group.join_wait_ns + before * 2 * self.member.silence.ns
 
     @property
     def next_ns(self) -> int | None:
@@ -78,7 +78,7 @@ class Candidacy:
 
     def _present(self, now_ns: int) -> Iterator[Heard]:
         """Those who are here and not better suited than we are: they need not be waited for."""
-        mine, lately_ns = self.member.worth, now_ns - 2 * self.member.group.silence_ns
+        mine, lately_ns = self.member.worth, now_ns - 2 * self.member.silence.ns
         for other in self._heard_since(max(self.member.joining_since_ns, lately_ns)):
             if other.role not in (Role.PRIMARY, Role.CLAIMING) and other.worth <= mine:
                 yield Heard(other.name, other.view)

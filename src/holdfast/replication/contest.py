@@ -122,7 +122,7 @@ class Contest:
             self._hold(True)
             self._signs = self._heard()
             self._alone_until_ns = now_ns + ALONE_NS_MAX
-            self.next_ns = now_ns + self.member.group.silence_ns
+            self.next_ns = now_ns + self.member.silence.ns
         elif not self.holding:
             self._go_on(now_ns)
 
@@ -148,7 +148,7 @@ class Contest:
             self._go_on(now_ns)
         else:
             self._signs = None if self._heard() != self._signs else self._signs
-            self.next_ns = now_ns + self.member.group.silence_ns
+            self.next_ns = now_ns + self.member.silence.ns
 
     def _heard(self) -> tuple[int, int]:
         """Changes with every sign of a client or a member."""

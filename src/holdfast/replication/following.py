@@ -49,7 +49,8 @@ class Following:
                 self.member.entitled, self.member.entitled_by = word.number, word.primary
                 self.member.log.behind = False
                 if word.heirs[0] != self.member.name:
-                    self.member.buffer.clear()  # the first heir has the copies
+                    if not self.member.buffer.fed:  # else copies come to us since that was said
+                        self.member.buffer.clear()  # the first heir has them
                 elif self.member.buffer.fed:
                     self.member.buffer.custody = True
                 self.member.happen(Happening.SYNCED, now_ns)

@@ -4,11 +4,12 @@
   much the first serves; after that they succeed each other in the order in which they became heirs.
 - heartbeat < silence < failover: a silent primary is found out in time to keep the contracts' x. A group
   whose silence is not below it may run all the same, and that is said (`unproven`).
+- a file that does not say `silence` leaves it to the contracts (silence.py)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,8 @@ import msgspec
 from holdfast.address import Address, parse_address
 from holdfast.config import Checked, Relations, examine, known, named, told
 from holdfast.contract.bounds import replication_deadline_ns
-from holdfast.contract.model import ContractBook
+from holdfast.contract.model import Contract, ContractBook
+from holdfast.contract.silence import REDIRECT_NS, Bound, silence_bound
 from holdfast.errors import ConfigError, Problem
 from holdfast.mqtt.conventions import Place
 from holdfast.readers import did_you_mean, duration, text, whole
@@ -25,6 +27,7 @@ from holdfast.units import MS, S, format_duration
 
 MEMBERS_MAX = 4
 NAME_SPECIAL = "/,= "
+ARBITER_NS = 10 * MS  # that a takeover waits for its answer, unless measured
 WAIT, GO_ON = "wait", "go-on"
 
 
@@ -75,7 +78,7 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
     name: Annotated[str, text(60, "plant")]
     members: tuple[MemberConfig, ...] = msgspec.field(name="member")
     heartbeat_ns: Annotated[int, duration(1, "10ms")] = named("heartbeat", 10 * MS)
-    silence_ns: Annotated[int, duration(1, "30ms")] = named("silence", 30 * MS)
+    silence_ns: Annotated[int | None, duration(1, "30ms", optional=True)] = named("silence", None)
     join_wait_ns: Annotated[int, duration(1, "1s")] = named("join_wait", 1 * S)
     depth: Annotated[int, whole(1, MEMBERS_MAX, 2)] = 2
     depth_wait_ns: Annotated[int, duration(1, "1s")] = named("depth_wait", 1 * S)
@@ -108,7 +111,7 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
             yield Problem("unarbitrated", "means nothing without zookeeper: remove it, or name a ZooKeeper")
 
     def _timing_problems(self) -> Iterator[Problem]:
-        if self.heartbeat_ns * 2 > self.silence_ns:
+        if self.silence_ns is not None and self.heartbeat_ns * 2 > self.silence_ns:
             beat, silence = format_duration(self.heartbeat_ns), format_duration(self.silence_ns)
             yield Problem("heartbeat", f"{beat} is more than half of silence = {silence}: one may be late")
 
@@ -145,12 +148,29 @@ class Unproven(msgspec.Struct, frozen=True):
     contracts: list[str]
 
 
+def silence_of(group: GroupConfig, book: ContractBook) -> int:
+    """The longest that a silent member is waited for."""
+    if group.silence_ns is not None:
+        return group.silence_ns
+    return bound_of(group, book).silence_ns
+
+
+def bound_of(
+    group: GroupConfig, book: ContractBook, *, measured_ns: int = 0, asked: Iterable[Contract] = ()
+) -> Bound:
+    """How long the contracts bear silence in that group, where a redirect was measured to take so long."""
+    redirect_ns = max(measured_ns, REDIRECT_NS + (ARBITER_NS if group.zookeeper else 0))
+    return silence_bound(book, heartbeat_ns=group.heartbeat_ns, redirect_ns=redirect_ns, asked=asked)
+
+
 def unproven(group: GroupConfig, book: ContractBook) -> Unproven | None:
     """None: a silent primary is found out within the failover time that the contracts are proven for."""
-    failover_ns = book.deployment.failover_ns
-    if group.silence_ns < failover_ns:
+    failover_ns, silence_ns = book.deployment.failover_ns, silence_of(group, book)
+    if group.silence_ns is None:
+        failover_ns = bound_of(group, book).x_ns
+    if silence_ns < failover_ns:
         return None
-    silence, failover = format_duration(group.silence_ns), format_duration(failover_ns)
+    silence, failover = format_duration(silence_ns), format_duration(failover_ns)
     return Unproven(
         f"{silence} is not less than failover = {failover} of the contracts: when a primary falls silent, "
         "more may be lost than they allow; lower silence, or raise failover",

@@ -29,7 +29,7 @@ from msgspec.structs import astuple
 from holdfast.broker.broker import Broker, Event
 from holdfast.replication.buffer import BackupBuffer
 from holdfast.replication.increments import Increment, Jumped, Renamed, StateLog, everything
-from holdfast.replication.member import NUMBERS_SKIPPED, Member
+from holdfast.replication.member import Member
 from holdfast.replication.memory import (
     MESSAGE,
     PART_BYTES,
@@ -52,6 +52,7 @@ from holdfast.replication.memory import (
     state_entries,
     threes,
 )
+from holdfast.replication.promotion import NUMBERS_SKIPPED
 from holdfast.replication.recording import StateRecorder, record_retained
 
 SNAPSHOT_PIECE = 100  # increments or messages, unless so many are too large

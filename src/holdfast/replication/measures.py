@@ -11,8 +11,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
+from holdfast.replication.messages import Beat
 from holdfast.replication.roles import Happening, Role
-from holdfast.status import CHANGES_MAX, FAILOVERS_MAX, Failover, RoleChange
+from holdfast.status import CHANGES_MAX, FAILOVERS_MAX, Failover, RoleChange, about_ns
+from holdfast.units import MS
 
 if TYPE_CHECKING:
     from holdfast.replication.member import Member
@@ -64,6 +68,8 @@ class History:
         self.changes: deque[RoleChange] = deque(maxlen=CHANGES_MAX)
         self.failovers: deque[Failover] = deque(maxlen=FAILOVERS_MAX)
         self.failovers_total = 0
+        self.alive_total = 0  # of these, from a primary that only stood still
+        self._took_over_ns: int | None = None  # when, and whether the primary lived is not known yet
         self._primary = ""
         self._why = ""
 
@@ -86,8 +92,25 @@ class History:
         else:
             self._why = "nothing was heard of it" if state.mute else "its connection ended"
 
-    def took_over(self, member: Member, copies: int) -> None:
+    def was_alive(self, member: Member, name: str, beat: Beat, now_ns: int) -> None:
+        """A beat of the primary that this member took over from may tell that it stood still just then."""
+        at_ns = self._took_over_ns
+        if at_ns is None or name != self._primary:
+            return
+        woke_ns = now_ns - beat.woke_ns
+        self._took_over_ns = None
+        if not beat.stood_ns or not woke_ns - beat.stood_ns <= at_ns <= woke_ns + beat.stood_ns:
+            return
+        self.alive_total += 1
+        last = self.failovers.pop()
+        why = f"it stood still for {about_ns(beat.stood_ns)}"
+        self.failovers.append(structs.replace(last, stood_still_ns=beat.stood_ns, why=why))
+        details = {"primary": name, "view": last.view, "stood_still_ms": beat.stood_ns / MS}
+        member.event("primary was alive", {**details, "waited_ms": member.silence.ns / MS})
+
+    def took_over(self, member: Member, now_ns: int, copies: int) -> None:
         self.failovers_total += 1
+        self._took_over_ns = now_ns
         self.failovers.append(
             Failover(
                 at_ns=member.core.board.wall_ns,
@@ -127,7 +150,13 @@ def group_figures(member: Member) -> dict[str, int | str]:
         "group/duplicates": core.duplicates,
         "group/failover/last us": micros(member.failover_ns),
         "group/failover/max us": micros(member.failover_max_ns),
-        "group/failover/configured us": micros(core.failover_ns),
+        "group/failover/configured us": micros(member.broker.contracts.book.deployment.failover_ns),
+        "group/failover/in force us": micros(core.failover_ns),
+        "group/failover/alive": member.history.alive_total,
+        "group/silence/in force us": micros(member.silence.ns),
+        "group/silence/why": member.silence.why,
+        "group/stalls/count": member.silence.own.total,
+        "group/stalls/longest us": micros(member.silence.own.longest_ns),
         "group/backup way/measured us": micros(member.way.measured_ns),
         "group/backup way/used us": micros(core.to_backup_ns),
     }

@@ -7,7 +7,6 @@
 
 Laws:
 - one primary for each view, and views only grow: see views.py
-- at recovery only what was not discarded is dispatched again, by deadline
 - a primary that hears of a higher view steps down; nobody follows a lower one
 - what the group needs to do never holds up a message by more than one bounded piece
 """
@@ -18,6 +17,7 @@ from holdfast.broker.broker import Broker, Event, ignore
 from holdfast.broker.connection import Connection
 from holdfast.broker.core import Core
 from holdfast.broker.link import Inbox, Wire
+from holdfast.broker.subscriptions import Subscription
 from holdfast.contract.model import ContractBook
 from holdfast.replication.absence import Absence
 from holdfast.replication.buffer import BackupBuffer
@@ -48,18 +48,18 @@ from holdfast.replication.messages import (
 )
 from holdfast.replication.peer import Peer
 from holdfast.replication.peers import Peers, PeerState
+from holdfast.replication.promotion import promote, step_down
 from holdfast.replication.recording import GroupRecorder
 from holdfast.replication.roles import Action, Happening, Role, step
 from holdfast.replication.serving import Serving
 from holdfast.replication.sharing import Sharing
+from holdfast.replication.silence import Silence, watch
 from holdfast.replication.standby import Door
 from holdfast.replication.views import Claim, Standing, View, note_of
 
 WORDS_PER_TURN = 64
 NEVER_NS = 2**62
-NUMBERS_SKIPPED = 2**32  # publication numbers that a crashed primary may have given without our knowing
 USUAL = Switches()
-GRACE_S = 5  # how long clients that were connected may take to come to a new primary
 
 
 class Member:
@@ -91,15 +91,16 @@ class Member:
         self.sharing = Sharing(list, lambda tags: None)  # nothing, until somebody puts another in
         self.doubt: Doubt | None = None
         self.index = group.index_of(name)
-        self._published_max = 0
+        self.published_max = 0
         self._due_ns = now_ns
         self.view_max = 0  # the highest view anybody told of
-        self._successor = ""  # whose that is, if it was told
+        self.successor = ""  # whose that is, if it was told
         self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
         self.entitled_by = ""  # who served then, if that was since we started
         self.used_max = 0  # numbers up to this one may have been ours before a crash
         self.joining_since_ns = now_ns
         self.turned_ns = now_ns
+        self.silence = Silence(group, book)
         self._expected_ns = now_ns  # when the next turn was due, at the end of the last
         self._digest = digest_of(book)
         self._start_core(book, switches)
@@ -108,6 +109,7 @@ class Member:
             self.broker,
             group,
             name,
+            self.silence,
             hello=self._hello,
             joining=lambda: self.role is Role.JOINING,
             event=event,
@@ -119,6 +121,7 @@ class Member:
         self.absence = Absence(self)
         self.recorder = GroupRecorder(self.log, self.serving, depth=group.depth, wait_ns=group.depth_wait_ns)
         self.broker.recorder = self.recorder
+        self.broker.demanded = self._demanded
         self.broker.system_topics.more.append(lambda: group_figures(self))
         self.door = Door(self.broker, lambda: self.role is Role.PRIMARY, self.heard_of)
         self.tell_clients()
@@ -140,7 +143,22 @@ class Member:
     def _reckon_with(self, book: ContractBook) -> None:
         self.way = WayMeter(book.deployment.broker_to_backup_ns)
         self.core.to_backup_ns = self.way.used_ns
-        self.core.failover_ns = book.deployment.failover_ns
+        self.silence.reckon_with(book)
+        self.core.failover_ns = self.silence.x_ns
+
+    def _demanded(self, subscription: Subscription) -> None:
+        """A subscriber asks for more than contracts say: it may be that no failover can take as long now."""
+        changed = False
+        for contract in self.broker.contracts.touched_by(subscription.filter):
+            changed |= self.silence.asked(contract, subscription.deadline_ns, subscription.loss)
+        if changed:
+            self.reckon_again()
+
+    def reckon_again(self) -> None:
+        """Another x: Proposition 1 is decided again for every topic."""
+        if self.core.failover_ns != self.silence.x_ns:
+            self.core.failover_ns = self.silence.x_ns
+            self.core.topics.forget_everything()
 
     @property
     def core(self) -> Core:
@@ -196,13 +214,15 @@ class Member:
             return self.broker.turn(now_ns, wall_ns)
         self.recorder.now_ns = now_ns
         slept_ns, self.turned_ns = self._slept_ns(now_ns), now_ns
-        if slept_ns > self.group.silence_ns // 2:
+        if slept_ns > self.silence.least_ns // 2:
             wake(self, now_ns, slept_ns)
         if self.role is Role.PRIMARY and not self.view.heirs:
             self._hear_of_others(now_ns)
-        more = self.doubt is None and self.broker.turn(now_ns, wall_ns)
+        doubted = self.doubt is not None
+        more = not doubted and self.broker.turn(now_ns, wall_ns)
         if self._stirred(now_ns):
             more |= self._work(now_ns)
+            more |= doubted and self.doubt is None  # what clients sent meanwhile waits for a turn
         self._expected_ns = self._due_ns
         return more
 
@@ -212,7 +232,7 @@ class Member:
 
     def deliver(self, now_ns: int, wall_ns: int) -> bool:
         """Messages alone, unless this broker slept, or has to look around before each of them."""
-        awake = self._slept_ns(now_ns) <= self.group.silence_ns // 2 and not self.core.retained_log
+        awake = self._slept_ns(now_ns) <= self.silence.least_ns // 2 and not self.core.retained_log
         return awake and bool(self.view.heirs) and self.doubt is None and self.broker.deliver(now_ns, wall_ns)
 
     def _hear_of_others(self, now_ns: int) -> None:
@@ -260,7 +280,7 @@ class Member:
         if self.role is Role.JOINING:
             times.append(self.candidacy.next_ns)
         if self.doubt is not None:
-            times.append(self.doubt.since_ns + self.group.silence_ns)
+            times.append(self.doubt.since_ns + self.silence.ns)
         return min((time for time in times if time is not None), default=NEVER_NS)
 
     def _listen(self, now_ns: int) -> bool:
@@ -287,9 +307,14 @@ class Member:
             case Hello():
                 self._greeted(peer, word, now_ns)
             case Beat():
-                self._published_max = max(self._published_max, word.published)
+                self.published_max = max(self.published_max, word.published)
                 peer.state.heard_us_ns = word.echo_ns
                 self._measure(peer)
+                if self.follows(peer):
+                    self.silence.told_ns = word.silence_ns
+                self.history.was_alive(self, peer.state.name, word, now_ns)
+                if word.asks:
+                    self.peers.answer(peer, self._beat, now_ns)
                 self.told(peer, word.role, word.view, now_ns)
                 if self.follows(peer) and word.coming > self.view_max:
                     self.view_max = word.coming
@@ -394,7 +419,7 @@ class Member:
         """Somebody, perhaps a client, knows that view, and perhaps whose it is."""
         if number > self.view_max:
             self.view_max = number
-            self._successor = holder
+            self.successor = holder
             if self.serving.outranks(number % MEMBERS_MAX):
                 self.serving.open_above(number, self.turned_ns if now_ns is None else now_ns)
             elif self.role is Role.PRIMARY and number > self.view.number:
@@ -418,13 +443,13 @@ class Member:
             case Action.CLAIM:
                 self.candidacy.claim(now_ns)
             case Action.PROMOTE:
-                self._promote(now_ns)
+                promote(self, now_ns)
             case Action.STEP_DOWN:
-                self._step_down(now_ns, peer)
+                step_down(self, now_ns, peer)
                 if peer is not None:
                     self.happen(happening, now_ns, peer)
             case Action.REJOIN:
-                self._rejoin(now_ns)
+                self.rejoin(now_ns)
         if before is not role:
             self.beat(now_ns)
 
@@ -449,8 +474,9 @@ class Member:
         self.following.begin(peer)
         self.tell_clients()
 
-    def _rejoin(self, now_ns: int) -> None:
+    def rejoin(self, now_ns: int) -> None:
         """Looks for a primary; the copies stay, should nobody else have them."""
+        self.silence.told_ns = 0
         self.joining_since_ns = now_ns
         self.absence.end()
         for peer in self.peers.all():
@@ -465,48 +491,6 @@ class Member:
             self.candidacy.answered(number, won, standing, why, now_ns)
         else:
             self.serving.contest.answered(number, won, standing, why, now_ns)
-
-    def _promote(self, now_ns: int) -> None:
-        """The primary is gone, or there was none: this broker serves."""
-        clients = self.broker.clients
-        self.absence.end()
-        self.following.partial = False
-        for peer in self.peers.all():
-            peer.buffer = None
-        self.core.board.mute = False
-        self.log.begin(self.view_max)
-        published = max(self.buffer.number_max, self._published_max, self.broker.core.number)
-        self.broker.core.number_from(published + NUMBERS_SKIPPED)
-        clients.all_away(now_ns, GRACE_S)
-        copies = self.buffer.taken
-        self.again = self.buffer.recover({each.serial: each for each in clients.sessions.values()})
-        self.recorder.recording = True
-        self.broker.core.retained_log = {}
-        last_sign_ns = self.absence.last_sign_ns
-        if last_sign_ns is not None:
-            self.failover_ns = now_ns - last_sign_ns
-            self.failover_max_ns = max(self.failover_ns, self.failover_max_ns or 0)
-            self.history.took_over(self, copies)
-            self.core.board.took_over_ns = self.core.board.wall_ns
-        self.set_view(View(self.view_max, self.name), now_ns)
-        self.door.open(now_ns)
-        self.broker.access.serves(now_ns)
-        self.event("serving", {"view": self.view.number, "again": self.again, "copies": copies})
-        if last_sign_ns is not None:
-            self.event("unprotected", {"view": self.view.number})  # until somebody joins
-
-    def _step_down(self, now_ns: int, successor: Peer | None) -> None:
-        self.core.board.mute = True
-        self.serving.record_retained()  # what only this broker knows makes its state another's no more
-        self.recorder.recording = False
-        self.recorder.unsent.clear()
-        self.recorder.give_up("this broker does not serve any more")
-        self.serving.stop()
-        name = self._successor if successor is None else successor.state.name
-        self.view = View(self.view_max, name if name != self.name else "")
-        self.tell_clients()
-        self.door.close(now_ns)
-        self._rejoin(now_ns)
 
     def set_view(self, view: View, now_ns: int) -> None:
         """The primary tells everybody who serves and who takes over."""
@@ -525,6 +509,7 @@ class Member:
 
     def _look_around(self, now_ns: int) -> None:
         self.peers.look_around(self._beat, now_ns)
+        watch(self, now_ns)
         for peer in self.peers.silent(now_ns):
             self._silent(peer, now_ns)
         if self.role is Role.JOINING and self.candidacy.is_first(now_ns):
@@ -549,6 +534,13 @@ class Member:
             echo_ns=state.echo_ns,
             held_ns=now_ns - state.echo_heard_ns,
             coming=self.serving.contest.coming,
+            asks=self.doubt is not None,
+            silence_ns=self.silence.ns if self.role is Role.PRIMARY else 0,
+            stalls=len(self.silence.own),
+            stalled_ns=self.silence.own.longest_ns,
+            stood_ns=self.silence.own.last_ns,
+            gap_ns=self.silence.gaps.longest_ns,
+            woke_ns=now_ns - self.silence.own.last_at_ns,
         )
 
     def _silent(self, peer: Peer, now_ns: int) -> None:

@@ -75,6 +75,13 @@ class Beat(msgspec.Struct, tag="beat", frozen=True):
     echo_ns: int
     held_ns: int
     coming: int = 0  # the view that a primary opens once its heirs know this number
+    asks: bool = False  # answer at once: I stood still, and do not know whether I still serve
+    silence_ns: int = 0  # a primary says after how long it may be taken for gone
+    stalls: int = 0  # how often the speaker stood still lately
+    stalled_ns: int = 0  # the longest of these
+    stood_ns: int = 0  # the last of these
+    gap_ns: int = 0  # the longest that the speaker heard nothing of a member that lives, lately
+    woke_ns: int = 0  # how long ago that was over
 
 
 class ViewIs(msgspec.Struct, tag="view", frozen=True):

@@ -20,6 +20,7 @@ cdef class Peer(Wire):
     cdef public BackupBuffer buffer     # where its copies go while it is the primary that is followed
     cdef readonly str fault             # what was wrong with what came
     cdef public int64_t heard_ns, opened_ns, wrote_ns
+    cdef public int64_t gap_ns          # the longest that nothing was heard of it, since somebody looked
     cdef public object state            # what plain Python knows of the broker at the other end
     cdef public uint32_t frame_bytes_max    # how large a frame may be, what stands before a copy aside
 

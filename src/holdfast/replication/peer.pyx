@@ -67,6 +67,7 @@ cdef class Peer(Wire):
         cdef size_t used
         if self.closing or self.fault is not None:
             return
+        self.gap_ns = max(self.gap_ns, self.board.now_ns - self.heard_ns)
         self.heard_ns = self.board.now_ns
         if self.state is not None and self.state.mute:
             self.board.stirred = True

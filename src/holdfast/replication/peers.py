@@ -38,11 +38,13 @@ from holdfast.replication.messages import (
 )
 from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
+from holdfast.replication.silence import Silence
 from holdfast.replication.waiting import WaitingRoom
 from holdfast.units import MS, S
 
 DIAL_AGAIN_NS = 50 * MS
 GREETING_NS_MAX = 5 * S
+FAR_TRIPS = 3
 WHY_SIZE_MAX = 200  # of what another says, kept
 MUTE_NS_MAX = 5 * S  # that a connection stays open, and nothing comes over it
 BEAT_NS_MAX = 100 * MS  # however much else is written
@@ -75,7 +77,10 @@ class PeerState(Struct):
     handshake: Handshake | None = None  # in a group with a secret
     address: str = ""  # where it comes from, once that was asked
     before: PeerState | None = None  # of the connection that this one replaces
+    trips_far: int = 0  # round trips in a row that took longer than silence
     far: bool = False  # it was said that the way to it is too long
+    stalls: int = 0  # how often it stood still lately, as it says
+    told: tuple[int, ...] = ()  # the longest of these, and the longest that it heard nothing of another
 
     @property
     def greeted(self) -> bool:
@@ -107,6 +112,7 @@ class Peers:
         broker: Broker,
         group: GroupConfig,
         name: str,
+        silence: Silence,
         *,
         hello: Callable[[], Hello],
         joining: Callable[[], bool],
@@ -115,6 +121,7 @@ class Peers:
     ) -> None:
         self.group = group
         self.name = name
+        self.silence = silence
         self._secret = secret
         self._broker = broker
         self._hello = hello
@@ -202,7 +209,7 @@ class Peers:
     def unsettled(self, peer: Peer, now_ns: int) -> bool:
         """Whether another connection to the same member is being made, and may take the place of this one."""
         return any(
-            not other.state.greeted and now_ns - other.opened_ns <= self.group.silence_ns
+            not other.state.greeted and now_ns - other.opened_ns <= self.silence.ns
             for other in self.others_to(peer)
         )
 
@@ -296,12 +303,14 @@ class Peers:
 
     def _measure(self, state: PeerState, beat: Beat, now_ns: int) -> None:
         state.worth = beat.worth
+        state.stalls, state.told = beat.stalls, (beat.stalled_ns, beat.gap_ns)
         state.echo_ns, state.echo_heard_ns = beat.sent_ns, now_ns
         if beat.echo_ns:
             state.way_ns = max(0, now_ns - beat.echo_ns - beat.held_ns) // 2
-            if not state.far and 2 * state.way_ns > self.group.silence_ns:
+            state.trips_far = state.trips_far + 1 if 2 * state.way_ns > self.silence.ns else 0
+            if not state.far and state.trips_far >= FAR_TRIPS:  # one may have met a standstill
                 state.far = True
-                trip_ms, silence_ms = 2 * state.way_ns // MS, self.group.silence_ns // MS
+                trip_ms, silence_ms = 2 * state.way_ns // MS, self.silence.ns // MS
                 takes = f"to {state.name} and back takes {trip_ms} ms, and {silence_ms} ms count as silence"
                 self._event("link too slow", {"peer": state.name, "why": f"{takes}: {FAR}"})
 
@@ -380,7 +389,7 @@ class Peers:
         times = [at_ns for name, at_ns in self._dial_at_ns.items() if self._may_dial(name)]
         if self._peers:
             times.append(self._beat_at_ns)
-        times += [peer.heard_ns + self.group.silence_ns + 1 for peer in self.greeted()]
+        times += [peer.heard_ns + self.silence.ns + 1 for peer in self.greeted()]
         return min(times, default=None)
 
     def look_around(self, beat: BeatFor, now_ns: int) -> None:
@@ -398,16 +407,22 @@ class Peers:
                 state.beat_ns = now_ns
                 self.send(peer, beat(peer, now_ns))
 
+    def answer(self, peer: Peer, beat: BeatFor, now_ns: int) -> None:
+        """At once, whatever else was written."""
+        if peer.state.greeted and not peer.closing:
+            peer.state.beat_ns = now_ns
+            self.send(peer, beat(peer, now_ns))
+
     def silent(self, now_ns: int) -> list[Peer]:
         """Those of which nothing was heard for too long, each told of once; later their connections close."""
         silent = []
         for peer in self._peers:
             quiet_ns = now_ns - peer.heard_ns
-            if quiet_ns > self.group.silence_ns + MUTE_NS_MAX or (
+            if quiet_ns > self.silence.ns + MUTE_NS_MAX or (
                 not peer.state.greeted and now_ns - peer.opened_ns > GREETING_NS_MAX
             ):
                 peer.closed()
-            elif peer.state.greeted and not peer.state.mute and quiet_ns > self.group.silence_ns:
+            elif peer.state.greeted and not peer.state.mute and quiet_ns > self.silence.ns:
                 peer.state.mute = True
                 silent.append(peer)
         return silent
@@ -416,3 +431,4 @@ class Peers:
         """We slept for so long ourselves: that is nobody else's silence."""
         for peer in self._peers:
             peer.heard_ns = min(peer.heard_ns + slept_ns, max(peer.heard_ns, now_ns))
+            peer.gap_ns = 0

@@ -24,6 +24,7 @@ from holdfast.replication.peer import Peer
 from holdfast.replication.peers import PeerState
 from holdfast.replication.recording import record_retained
 from holdfast.replication.roles import Role
+from holdfast.replication.silence import OFTEN
 from holdfast.replication.transfers import HealingTransfer, SnapshotTransfer, state_words
 from holdfast.replication.views import View
 
@@ -140,6 +141,7 @@ class Serving:
             self._calm_ns = 0
         if calm and not self.contest.proposing:
             self._take_in_others(now_ns)
+            self._prefer_steadier()
         backup = self.member.broker.core.board.backup
         copying = self._copying is not None and isinstance(backup, Peer) and has_room(backup)
         return copying or any(has_room(peer) for peer in self._snapshots)
@@ -276,7 +278,7 @@ class Serving:
         heirs = tuple(heir for heir in self.member.view.heirs if heir != name)
         self.member.set_view(View(self.member.view.number, self.member.name, heirs), now_ns)
         self.member.event("lost heir", {"view": self.member.view.number, "lost": name})
-        self._calm_ns = now_ns + self.member.group.silence_ns
+        self._calm_ns = now_ns + self.member.silence.ns
         self.contest.begin(now_ns, silent=silent)
 
     def _go_on(self, now_ns: int) -> None:
@@ -293,6 +295,16 @@ class Serving:
                 self.member.set_view(View(self.member.view.number, self.member.name, heirs[1:]), now_ns)
                 self._protect_with(heir)
         self._take_in_others(now_ns)
+
+    def _prefer_steadier(self) -> None:
+        """A first heir that stands still often makes way for one that does not, and joins again behind it."""
+        heirs = self.member.view.heirs
+        if len(heirs) < 2 or self.protected_by != heirs or self._giving or self.contest.holding:
+            return
+        links = [self.member.peers.link_to(name) for name in heirs]
+        stalls = [0 if link is None else link.state.stalls for link in links]
+        if None not in links and stalls[0] >= OFTEN and min(stalls[1:]) == 0:
+            self.drop_backup("it stands still often, and another heir does not")
 
     def drop_backup(self, why: str) -> None:
         backup = self.member.broker.core.board.backup

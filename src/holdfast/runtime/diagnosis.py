@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.contract.bounds import dispatch_deadline_ns
 from holdfast.contract.model import Contract, ContractBook
-from holdfast.replication.group import GroupConfig, unproven
+from holdfast.replication.group import GroupConfig, silence_of, unproven
 from holdfast.runtime.machine import Machine, Spread
 from holdfast.runtime.server import ACCEPT_BACKLOG
 from holdfast.status import about_ns
@@ -149,11 +149,14 @@ def _limits(machine: Machine, book: ContractBook) -> Iterator[Finding]:
         if enough
         else f"each connection is a descriptor: {most} of {book.limits.connections_max} connections fit",
     )
+    ahead = machine.processor.startswith("niceness")
     yield Finding(
-        check="rtprio",
-        state="ok",
-        found=f"{machine.realtime_priority}",
-        means="a broker does not ask for real-time priority; above 0 it could be given with chrt",
+        check="processor",
+        state="ok" if ahead else "warning",
+        found=machine.processor,
+        means="a broker asks to go before other work"
+        if ahead
+        else "beside busy programs a broker may be late: let it (LimitNICE=-10, or CAP_SYS_NICE)",
     )
 
 
@@ -196,11 +199,11 @@ def _measured(machine: Machine, book: ContractBook, group: GroupConfig | None) -
             book,
             late_ns,
         )
-        if group is not None and late_ns * 2 >= group.silence_ns - group.heartbeat_ns:
+        if group is not None and late_ns * 2 >= silence_of(group, book) - group.heartbeat_ns:
             yield Finding(
                 check="silence",
                 state="warning",
-                found=f"timers are {about_ns(late_ns)} late, silence is {about_ns(group.silence_ns)}",
+                found=f"timers are {about_ns(late_ns)} late, silence is {about_ns(silence_of(group, book))}",
                 means="a primary that is only late may be taken for dead: raise silence, and failover",
             )
     if machine.loopback is not None:
@@ -217,7 +220,7 @@ def _measured(machine: Machine, book: ContractBook, group: GroupConfig | None) -
 def _failover(book: ContractBook, group: GroupConfig | None) -> Iterator[Finding]:
     found = None if group is None else unproven(group, book)
     if group is not None and found is not None:
-        silence, failover = about_ns(group.silence_ns), about_ns(book.deployment.failover_ns)
+        silence, failover = about_ns(silence_of(group, book)), about_ns(book.deployment.failover_ns)
         yield Finding(
             check="failover",
             state="warning",

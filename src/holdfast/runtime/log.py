@@ -37,7 +37,17 @@ STATE_LINES_MAX = 30
 STATES = frozenset(
     {
         *("role", "serving", "draining", "said goodbye", "recalled"),
-        *("protected", "unprotected", "lost heir", "silent", "dropped", "dropped backup", "gap"),
+        *(
+            "primary was alive",
+            "protected",
+            "unprotected",
+            "lost heir",
+            "silence",
+            "silent",
+            "dropped",
+            "dropped backup",
+            "gap",
+        ),
         *("arbitrated", "not arbitrated", "no arbiter", "claim lost"),
         *("contracts differ", "contracts agree", "reloaded", "not reloaded"),
         *("journal failed", "journal recovered", "recording", "not recording", "recording again"),

@@ -23,6 +23,8 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.runtime.priority import processor_to_get
+
 JAVA_S_MAX = 10.0
 CONNECT_S_MAX = 2.0
 MEASURE_S_MAX = 2.0
@@ -61,7 +63,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     swap_used_bytes: int | None
     files_soft: int
     files_hard: int
-    realtime_priority: int
+    processor: str  # what a broker that asks for it gets
     kernel: dict[str, str]  # settings by name; those that there are
     java: str | None  # its version
     zookeeper: list[Reached]
@@ -96,7 +98,7 @@ def examine(data: Path | None = None, zookeeper: str = "") -> Machine:
         swap_used_bytes=swap,
         files_soft=files_soft,
         files_hard=files_hard,
-        realtime_priority=resource.getrlimit(resource.RLIMIT_RTPRIO)[1],
+        processor=processor_to_get(),
         kernel={name: found for name, path in KERNEL.items() if (found := read(path)) is not None},
         java=java_version(),
         zookeeper=[reach(each.strip()) for each in zookeeper.split(",") if each.strip()],

@@ -69,12 +69,31 @@ BROKER = (
     gauge("view", "Number of the view it knows", lambda s: s.view),
     gauge("heirs", "Members that take over in turn, as the view has it", lambda s: len(s.heirs)),
     counter("failovers", "Times that it took over from a primary that was lost", lambda s: s.failovers_total),
+    counter(
+        "failovers_alive",
+        "Of these, from a primary that lived, and only stood still",
+        lambda s: s.failovers_alive_total,
+    ),
+    counter("stalls", "Times that this process stood still itself", lambda s: s.stalls_total),
+    gauge(
+        "stall_max_seconds",
+        "The longest of these within the last ten minutes",
+        lambda s: seconds(s.stalls_longest_ns),
+    ),
+    gauge(
+        "silence_seconds",
+        "How long a silent member is waited for now",
+        lambda s: seconds(s.reckoning.silence_ns),
+    ),
+    gauge("failover_in_force_seconds", "x, as it is reckoned with now", lambda s: seconds(s.reckoning.x_ns)),
     gauge("failover_seconds", "x, as last measured here", lambda s: seconds(s.reckoning.failover_last_ns)),
     gauge(
         "failover_max_seconds", "The longest x measured here", lambda s: seconds(s.reckoning.failover_max_ns)
     ),
     gauge(
-        "failover_promised_seconds", "x, as the contracts reckon", lambda s: seconds(s.reckoning.failover_ns)
+        "failover_promised_seconds",
+        "x, as the file has it",
+        lambda s: seconds(s.reckoning.failover_ns),
     ),
     gauge(
         "link_up",

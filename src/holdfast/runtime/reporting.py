@@ -12,6 +12,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ from holdfast.replication.member import Member
 from holdfast.replication.peers import PeerState
 from holdfast.replication.roles import Role
 from holdfast.runtime.keeping import Keeper
+from holdfast.runtime.priority import Priority
 from holdfast.runtime.server import Server
 from holdfast.status import (
     CONTRACTS_MAX,
@@ -58,12 +60,15 @@ NOT_READY = {
 
 
 class Reporter:
-    def __init__(self, host: Broker | Member, server: Server, keeper: Keeper | None) -> None:
+    def __init__(
+        self, host: Broker | Member, server: Server, keeper: Keeper | None, priority: Priority
+    ) -> None:
         self.host = host
         self.member = host if isinstance(host, Member) else None
         self.broker = host.broker if isinstance(host, Member) else host
         self._server = server
         self._keeper = keeper
+        self._priority = priority
         self._started_at_ns = time.time_ns()
 
     @property
@@ -130,12 +135,14 @@ class Reporter:
                 bytes_sent=core.board.bytes_sent,
             ),
             queues=self._queues(),
-            usage=usage(),
+            usage=usage(self._priority),
             memory=memory_of(broker, member),
             slices=Histogram(counts=self._server.slices.counts, sum_ns=self._server.slices.sum_ns),
             refusals={reason_name(reason): count for reason, count in sorted(broker.refusals.items())},
             links=[] if member is None else links_of(member, time.monotonic_ns()),
             failovers_total=0 if member is None else member.history.failovers_total,
+            failovers_alive_total=0 if member is None else member.history.alive_total,
+            **self._stalls(at_ns),
             failovers=[] if member is None else list(member.history.failovers),
             changes=[] if member is None else list(member.history.changes),
             journal=self._journal(),
@@ -165,12 +172,29 @@ class Reporter:
             )
         return Reckoning(
             failover_ns=deployment.failover_ns,
+            x_ns=member.core.failover_ns,
+            silence_ns=member.silence.ns,
+            silence_ns_max=None if member.silence.bound is None else member.silence.bound.silence_ns,
+            silence_why=member.silence.why,
             failover_last_ns=member.failover_ns,
             failover_max_ns=member.failover_max_ns,
             publisher_to_broker_ns=deployment.publisher_to_broker_ns,
             broker_to_backup_ns=member.core.to_backup_ns,
             broker_to_backup_measured_ns=member.way.measured_ns,
         )
+
+    def _stalls(self, at_ns: int) -> dict[str, Any]:
+        """How often this process stood still."""
+        if self.member is None:
+            return {}
+        own = self.member.silence.own
+        woke_ns = time.monotonic_ns() - own.last_at_ns
+        return {
+            "stalls_total": own.total,
+            "stalls": len(own),
+            "stalls_longest_ns": own.longest_ns,
+            "stalls_last_at_ns": at_ns - woke_ns if own.total else None,
+        }
 
     def _queues(self) -> Queues:
         core = self.broker.core
@@ -288,7 +312,7 @@ def reason_name(reason: int) -> str:
         return f"0x{reason:02x}"
 
 
-def usage() -> Usage:
+def usage(priority: Priority) -> Usage:
     """What this process uses of the machine."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     with open("/proc/self/statm") as file:
@@ -297,4 +321,6 @@ def usage() -> Usage:
         cpu_ns=int((spent.ru_utime + spent.ru_stime) * 1e9),
         memory_bytes=resident_pages * PAGE_BYTES,
         files_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        processor=priority.processor,
+        locked=priority.memory,
     )

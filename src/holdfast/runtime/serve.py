@@ -32,6 +32,7 @@ from holdfast.runtime.log import log_event, set_form, write_rest
 from holdfast.runtime.membership import Membership
 from holdfast.runtime.notify import notify
 from holdfast.runtime.options import BrokerOptions
+from holdfast.runtime.priority import Priority, take_priority
 from holdfast.runtime.reporting import Reporter
 from holdfast.runtime.server import Server
 from holdfast.runtime.signals import hold_signals, let_signals_in
@@ -56,10 +57,12 @@ def serve(options: BrokerOptions) -> None:
     check_open(loaded.known.security, listeners, options.security)
     certificates = load_certificates(loaded.known.security, str(options.security))
     raise_file_limit(book.limits.connections_max)
+    priority = take_priority()
+    log_event("priority", {"processor": priority.processor, "memory": priority.memory})
     # What lives now lives to the end: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    uvloop.run(_serve(options, contracts, book, loaded, listeners, certificates))
+    uvloop.run(_serve(options, contracts, book, loaded, listeners, certificates, priority))
 
 
 async def _serve(
@@ -69,6 +72,7 @@ async def _serve(
     loaded: Loaded,
     listeners: list[Listener],
     certificates: Certificates | None,
+    priority: Priority,
 ) -> None:
     loop = asyncio.get_running_loop()
     host = make_broker(options, book, loaded)
@@ -89,7 +93,7 @@ async def _serve(
     http = None
     try:
         if options.http is not None:
-            reporter = Reporter(host, server, keeper)
+            reporter = Reporter(host, server, keeper, priority)
             http = await open_http(options.http, reporter, options.http_token, certificates)
         for listener in listeners:
             listening = client_listening(listener, certificates, host.open, book.limits.connect_timeout_ns)

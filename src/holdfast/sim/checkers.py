@@ -13,7 +13,7 @@ Bounded       when all is healed and nobody publishes, everything comes to rest
 No mistake    no member ran into an error that it did not expect
 
 What is promised of sessions, subscriptions and service: state_laws.py. What holds beside hostile clients:
-hostile_laws.py.
+hostile_laws.py. When nobody may take over: stall_laws.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from holdfast.sim.evidence import BETWEEN_BROKERS, CRASHES, OF_CLIENTS, Evidence
 from holdfast.sim.hostile_laws import HOSTILE_LAWS
 from holdfast.sim.ledger import ON_THE_WIRE, PAYLOAD, Identity, Ledger
 from holdfast.sim.options import Options
+from holdfast.sim.stall_laws import STALL_LAWS
 from holdfast.sim.state_laws import STATE_LAWS
 from holdfast.units import MS, format_duration
 
@@ -168,7 +169,7 @@ def one_primary(evidence: Evidence) -> Iterator[Violation]:
 
 
 def failover(evidence: Evidence) -> Iterator[Violation]:
-    x_ns = evidence.options.deployment.failover_ns
+    x_ns = evidence.options.x_ns
     redirects = evidence.ledger.redirects
     if evidence.blackout_ns or evidence.frozen():
         return
@@ -199,7 +200,7 @@ def pruning(evidence: Evidence) -> Iterator[Violation]:
         return  # an acknowledgement that never came back is not a dispatch
     if evidence.frozen() or any(plan.away for plan in options.subscribers):
         return  # nor is what waits for a session
-    moved = [at_ns for at_ns, what in evidence.faults if what in (*CRASHES, "pause primary")]
+    moved = [at_ns for at_ns, what in evidence.faults if what in (*CRASHES, "pause primary", "stall primary")]
     told_ns = evidence.told_ns() + options.heartbeat_ns + 40 * MS
     for subscriber, wired in enumerate(ledger.wired):
         arrived: dict[bytes, tuple[int, str]] = {}
@@ -269,4 +270,5 @@ LAWS: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     bounded,
     *STATE_LAWS,
     *HOSTILE_LAWS,
+    *STALL_LAWS,
 )

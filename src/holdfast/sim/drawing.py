@@ -18,7 +18,7 @@ from holdfast.contract.admission import admit
 from holdfast.contract.model import Contract, Deployment
 from holdfast.sim.attacks import ATTACKS
 from holdfast.sim.bounds import draw_bounds, draw_limits
-from holdfast.sim.fault_plans import SETTLE_NS, aim_at_grants, draw_faults, draw_flaps
+from holdfast.sim.fault_plans import SETTLE_NS, aim_at_grants, draw_faults, draw_flaps, draw_stalls
 from holdfast.sim.meter import turn_units_max
 from holdfast.sim.options import (
     FAR_NS,
@@ -70,6 +70,7 @@ HOSTILE_BOUNDS = (
     "buffer_bytes_max",
     "backup_bytes_max",
 )
+STALL_SHARE = 0.35  # of the seeds that could have members that stand still
 FAR_SHARE = 0.03  # of the seeds have members that are far from each other, and a link between them that flaps
 FAR_ARBITER = 0.8  # of these have an arbiter
 PIECE = 200  # increments of one piece of a snapshot, unless the bounds say otherwise
@@ -107,10 +108,14 @@ def draw(seed: int) -> Options:
     publishers = 1 if job_ns else rng.randint(1, 3)
     cost_ns = rng.choice((0, 20, 50) if job_ns else (0, 50, 100, 200, 300)) * US
     reliable = rng.random() < 0.3
+    still = Random(f"{seed} stalls")
+    stalls = not (job_ns or far or arbiter or slows_ns) and still.random() < STALL_SHARE
+    room_ns = still.choice((0, 50, 150, 300, 300)) * MS if stalls else 0
     topics = _draw_topics(
         rng,
         deployment,
         ways,
+        room_ns,
         tick_ns,
         publishers,
         cost_ns,
@@ -130,6 +135,8 @@ def draw(seed: int) -> Options:
     )
     if far:
         faults = draw_flaps(distance, publish_ns, silence_ns, deployment.failover_ns)
+    if stalls:
+        faults = draw_stalls(still, publish_ns, deployment.failover_ns + room_ns)
     secret = rng.random() < 0.5
     if slows_ns and more.random() < 0.6:
         faults = aim_at_grants(more, faults)
@@ -181,6 +188,7 @@ def draw(seed: int) -> Options:
         faults=faults,
         secret=secret,
         hostile=hostile,
+        derived=stalls and still.random() < 0.8,
     )
 
 
@@ -263,6 +271,7 @@ def _draw_topics(
     rng: Random,
     deployment: Deployment,
     ways: dict[str, Way],
+    room_ns: int,
     tick_ns: int,
     publishers: int,
     cost_ns: int,
@@ -280,14 +289,16 @@ def _draw_topics(
         index = len(topics)
         urgent = left > 0 and rng.random() < 0.2
         qos = rng.choice(levels)
-        slack_ns = _slack_ns(rng, cost_ns, job_ns, urgent) + work_ns
+        slack_ns = _slack_ns(rng, cost_ns, job_ns, urgent) + work_ns + room_ns
         if qos == 2:  # two round trips to the heir, and a slice that runs when the second is over
             slack_ns += 4 * (max(ways["peer"].longest_ns, ways["slow"].longest_ns) + 2 * cost_ns)
             slack_ns += SLICE_BUSY * job_ns * 5 // 4
         periods = (1, 1, 1, 2) if job_ns else (1, 2, 2, 3, 4, 4, 5, 8)
-        contract = _draw_contract(rng, deployment, ways, tick_ns * rng.choice(periods), slack_ns, index)
+        contract = _draw_contract(
+            rng, deployment, ways, room_ns, tick_ns * rng.choice(periods), slack_ns, index
+        )
         admission = admit(contract, deployment)
-        if not admission.admitted:
+        if not admission.admitted or not _bears(contract, deployment, room_ns):
             continue
         left -= urgent
         by = {index % publishers}
@@ -306,6 +317,13 @@ def _draw_topics(
     return tuple(topics)
 
 
+def _bears(contract: Contract, deployment: Deployment, room_ns: int) -> bool:
+    """Whether it is admitted, and copied or not, as before, if a failover takes so much longer."""
+    longer = structs.replace(deployment, failover_ns=deployment.failover_ns + room_ns)
+    then = admit(contract, longer)
+    return then.admitted and then.replicate == admit(contract, deployment).replicate
+
+
 def _slack_ns(rng: Random, cost_ns: int, job_ns: int, urgent: bool) -> int:
     """What a deadline leaves to the broker. Where jobs take time, an urgent topic is left a little more
     than the slice that runs; all urgent ones fit into the next."""
@@ -317,12 +335,18 @@ def _slack_ns(rng: Random, cost_ns: int, job_ns: int, urgent: bool) -> int:
 
 
 def _draw_contract(
-    rng: Random, deployment: Deployment, ways: dict[str, Way], period_ns: int, slack_ns: int, index: int
+    rng: Random,
+    deployment: Deployment,
+    ways: dict[str, Way],
+    room_ns: int,
+    period_ns: int,
+    slack_ns: int,
+    index: int,
 ) -> Contract:
     destination = rng.choice(("edge", "edge", "cloud"))
     slowest_ns = ways["publish"].longest_ns + ways[destination].longest_ns
     loss_tolerance = rng.choice((0, 0, 0, 1, 2, 3, None))
-    covered = -(-(deployment.failover_ns + 20 * MS) // period_ns)
+    covered = -(-(deployment.failover_ns + room_ns + 20 * MS) // period_ns)
     return Contract(
         name=f"c{index}",
         topics=(f"plant/{index % 5}/t{index}",),

@@ -92,7 +92,7 @@ class Evidence:
         failures = [at_ns for at_ns, what in self.faults if what.endswith(" primary")]
         left = [each] * len(failures)
         before_ns = self.options.topics[stream[1]].contract.deadline_ns
-        after_ns = self.options.deployment.failover_ns
+        after_ns = self.options.x_ns
         for number in run:
             made_ns = self.ledger.created[stream][number]
             took = (

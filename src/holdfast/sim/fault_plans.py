@@ -89,6 +89,24 @@ def draw_flaps(rng: Random, publish_ns: int, silence_ns: int, x_ns: int) -> tupl
     return (flap, kill) if rng.random() < 0.4 else (flap,)
 
 
+def draw_stalls(rng: Random, publish_ns: int, x_ns: int) -> tuple[Fault, ...]:
+    """A member stands still, once or again and again; some time later the primary may die for good."""
+    at_ns = SETTLE_NS + int((publish_ns - SETTLE_NS) * rng.uniform(0.05, 0.2))
+    for_ns = rng.choice((rng.randrange(35, 70), rng.randrange(1, 100), rng.randrange(70, 300))) * MS
+    stall = Fault(
+        kind="stall",
+        where=rng.choice(("primary", "primary", "primary", "backup")),
+        at_ns=at_ns,
+        for_ns=for_ns,
+        share=rng.random(),
+        times=rng.choice((1, 3, 4)),
+        again_ns=for_ns + rng.randrange(50, 300) * MS,
+    )
+    later_ns = at_ns + stall.times * stall.again_ns + x_ns
+    dies = _draw_fault(rng, rng.choice(("kill", "crash")), "primary", later_ns, x_ns, x_ns)
+    return (stall, dies) if rng.random() < 0.5 else (stall,)
+
+
 def aim_at_grants(more: Random, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
     """The primary's host falls just after a SUBACK, instead of whatever else was to hit the primary."""
     return tuple(

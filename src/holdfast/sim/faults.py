@@ -3,6 +3,7 @@
 kill, crash      a process by SIGKILL, a whole host; inside a step, after some of its inputs or writes
 restart          what is dead comes back, knowing nothing
 pause            a process stands still, as under SIGSTOP
+stall            a member stands still for a while, once or again and again
 cut, cut one way the link between the primary and one backup, or a subscriber
 flap             the link between the primary and one backup is cut and healed, again and again
 isolate          the primary hears nobody and nobody hears it
@@ -29,6 +30,7 @@ from msgspec import structs
 
 from holdfast.sim.arbiter import NAME as ARBITER
 from holdfast.sim.brokers import MemberProcess
+from holdfast.sim.ledger import Stall
 from holdfast.sim.moments import describe, moments_of
 from holdfast.sim.network import End
 from holdfast.sim.options import FLAPS, PEER_PORT, Fault
@@ -47,6 +49,7 @@ PROTECTS = {
     "kill",
     "crash",
     "pause",
+    "stall",
     "cut",
     "cut one way",
     "flap",
@@ -68,6 +71,7 @@ class Faults:
             "crash": self._doom,
             "restart": self._restart,
             "pause": self._pause,
+            "stall": self._stall,
             "cut": self._cut,
             "cut one way": self._cut,
             "flap": self._flap,
@@ -216,6 +220,21 @@ class Faults:
         self._note(fault, process.name)
         process.pause()
         self.stage.world.at(self.stage.world.now_ns + fault.for_ns, process.resume)
+        return True
+
+    def _stall(self, fault: Fault) -> bool:
+        """The next time comes when the group is protected again; it is whoever has the role by then."""
+        process, world = self.hit(fault), self.stage.world
+        if process is None:
+            return False
+        self._note(fault, process.name)
+        process.pause()
+        until_ns = world.now_ns + fault.for_ns
+        self.stage.ledger.stalls.append(Stall(world.now_ns, until_ns, process.name, process.leads))
+        world.at(until_ns, process.resume)
+        if fault.times > 1:
+            again = structs.replace(fault, times=fault.times - 1, aim="")
+            world.at(world.now_ns + fault.again_ns, self._play, again)
         return True
 
     def _cut(self, fault: Fault) -> bool:

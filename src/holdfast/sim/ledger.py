@@ -58,6 +58,15 @@ class Promotion(NamedTuple):
     view: int = 0
 
 
+class Stall(NamedTuple):
+    """A member stood still from then to then, and was the primary or not."""
+
+    since_ns: int
+    until_ns: int
+    who: str
+    led: bool
+
+
 class Grant(NamedTuple):
     """A SUBACK that came from that member."""
 
@@ -103,8 +112,8 @@ class Ledger:
     __slots__ = (
         "acknowledged", "created", "faults", "gaps", "granted", "hung_up", "instants", "lost_sessions",
         "member_views", "mistakes", "moments", "overfull", "overwork", "promotions", "redirects",
-        "refusals", "rest", "retained", "seen", "sessions", "start_ns", "states", "subscribed", "taken",
-        "unserved", "views", "wired",
+        "refusals", "rest", "retained", "seen", "sessions", "stalls", "start_ns", "states", "subscribed",
+        "taken", "unserved", "views", "wired",
     )  # fmt: skip
 
     def __init__(self, subscribers: int) -> None:
@@ -135,6 +144,7 @@ class Ledger:
         self.overfull: list[tuple[int, str, str, int, int]] = []
         self.unserved: list[tuple[int, int]] = []
         self.moments: list[str] = []
+        self.stalls: list[Stall] = []
 
     def messages(self) -> int:
         return sum(len(times) for times in self.created.values())

@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 
 from holdfast.config import Limits
 from holdfast.contract.model import Contract, ContractBook, Deployment
+from holdfast.contract.silence import Bound, silence_bound
 from holdfast.units import MS, format_duration
 
 MQTT_PORT = 1883
@@ -84,6 +85,8 @@ class Fault(Struct, frozen=True):
     share: float = 0.0
     aim: str = ""
     nth: int = 1
+    times: int = 1  # that it comes
+    again_ns: int = 0  # from one time to the next
 
     @property
     def gap_ns(self) -> int:
@@ -126,6 +129,22 @@ class Options(Struct, frozen=True):
     faults: tuple[Fault, ...]
     secret: bool  # the members prove to each other that they share one
     hostile: HostilePlan | None = None
+    derived: bool = False  # how long silence may last follows from the contracts
+
+    @property
+    def bound(self) -> Bound | None:
+        """Of silence, where the contracts say it."""
+        return silence_bound(self.book, heartbeat_ns=self.heartbeat_ns) if self.derived else None
+
+    @property
+    def silence_ns_max(self) -> int:
+        bound = self.bound
+        return self.silence_ns if bound is None else bound.silence_ns
+
+    @property
+    def x_ns(self) -> int:
+        bound = self.bound
+        return self.deployment.failover_ns if bound is None else bound.x_ns
 
     @property
     def book(self) -> ContractBook:
@@ -168,7 +187,8 @@ class Options(Struct, frozen=True):
         yield f"seed {self.seed}"
         yield (
             f"members {self.members}, policy {self.policy}, heartbeat {format_duration(self.heartbeat_ns)}, "
-            f"silence {format_duration(self.silence_ns)}, turn {format_duration(self.cost_ns)}, "
+            f"silence {'as contracts say, ' * self.derived}{format_duration(self.silence_ns_max)}, "
+            f"turn {format_duration(self.cost_ns)}, "
             f"job {format_duration(self.job_ns)}, {'a' if self.secret else 'no'} secret, "
             f"{'' if self.system_topics else 'no '}system topics"
         )
@@ -231,6 +251,7 @@ class Options(Struct, frozen=True):
             yield (
                 f"fault: {fault.kind} {fault.where} at {format_duration(fault.at_ns)}"
                 + (f" for {format_duration(fault.for_ns)}" if fault.for_ns else "")
+                + (f", {fault.times} times, each {format_duration(fault.again_ns)}" if fault.again_ns else "")
                 + (f", at {fault.aim} number {fault.nth} from then on" if fault.aim else "")
                 + (
                     f", after {fault.share:.0%} of {'inputs' if fault.feeds else 'writes'}"

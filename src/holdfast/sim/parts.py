@@ -30,7 +30,7 @@ def make_member(options: Options, process: MemberProcess) -> Member:
         name="sim",
         members=members,
         heartbeat_ns=options.heartbeat_ns,
-        silence_ns=options.silence_ns,
+        silence_ns=None if options.derived else options.silence_ns,
         join_wait_ns=options.join_wait_ns,
         zookeeper="arbiter:2181" if options.answer_ns_max else "",
     )

@@ -38,7 +38,7 @@ def _lost_sessions(evidence: Evidence) -> Iterator[Violation]:
     """One that something was granted to, or that began neither while something was wrong nor just before:
     CONNACK alone waits for nobody, and beside hostile clients an heir may hear of it late."""
     longest_ns = max((fault.lasts_ns for fault in evidence.options.faults), default=0)
-    settled_ns = evidence.told_ns() + evidence.options.silence_ns
+    settled_ns = evidence.told_ns() + evidence.options.silence_ns_max
     broke = [at_ns for at_ns, what in evidence.faults if not what.startswith("restart")]
     for at_ns, who in evidence.ledger.lost_sessions:
         met_ns = evidence.ledger.sessions.get(who, at_ns)
@@ -121,7 +121,7 @@ def _seen(evidence: Evidence) -> Iterator[Violation]:
 
 def serves(evidence: Evidence) -> Iterator[Violation]:
     options = evidence.options
-    most_ns = options.join_wait_ns + 4 * options.silence_ns + 4 * options.answer_ns_max + 200 * MS
+    most_ns = options.join_wait_ns + 4 * options.silence_ns_max + 4 * options.answer_ns_max + 200 * MS
     for since_ns, until_ns in evidence.ledger.unserved:
         if until_ns - since_ns > most_ns:
             yield Violation(

@@ -86,7 +86,7 @@ def _depth_counts_anybody(replicas: Any) -> object:
 
 @mutant(
     "takes-waiting-for-sleep",
-    12,
+    366,
     "time between two turns counts as sleep",
     Member,
     "_slept_ns",
