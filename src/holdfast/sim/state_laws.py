@@ -194,7 +194,7 @@ def _sent_again(evidence: Evidence, subscriber: int, stream: tuple[int, int], la
     number, at_ns = given[place]
     last_ns = next(given_ns for each, given_ns in given if each == last)
     acknowledged_ns = evidence.ledger.acknowledged.get(Identity(*stream, number), at_ns)
-    if evidence.options.subscribers[subscriber].qos or acknowledged_ns <= last_ns:
+    if evidence.options.subscribers[subscriber].qos or acknowledged_ns + evidence.way_ns() < last_ns:
         return False
     comes_again = any(later == last for later, _ in given[place + 1 :])
     return comes_again and evidence.options.topics[stream[1]].qos > 0
