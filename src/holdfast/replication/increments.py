@@ -216,9 +216,6 @@ class Lacks(NamedTuple):
     increments: list[Increment]
 
 
-BEHIND = 1 << 62  # more than any number
-
-
 class StateLog:
     """The increments so far, the newest kept: so many, and of so many bytes, at most."""
 
@@ -226,7 +223,7 @@ class StateLog:
         self.epoch = 0
         self.number = 0
         self.behind = False  # it comes from a journal that had failed: who was in the same view has more
-        self.reached = 0  # the highest message that this journal knew of
+        self.served = False  # by whoever served in the last view that this journal knew of
         self._before = (0, 0)  # the epoch before this one, and where it ended
         self._kept: deque[Increment] = deque()
         self._kept_max = kept_max
@@ -273,8 +270,8 @@ class StateLog:
     @property
     def weight(self) -> int:
         """Of two members with as much otherwise, who has the greater one has more. Of two journals that
-        failed, the one that failed later: it has every message that was acknowledged since the other did."""
-        return self.reached - BEHIND if self.behind else self.number
+        failed, that of the primary: without it nothing was acknowledged."""
+        return self.served - 2 if self.behind else self.number
 
     def become(self, epoch: int, number: int) -> None:
         """A snapshot was taken over."""

@@ -28,6 +28,7 @@ from msgspec.structs import astuple
 
 from holdfast.broker.broker import Broker, Event
 from holdfast.replication.buffer import BackupBuffer
+from holdfast.replication.group import MEMBERS_MAX
 from holdfast.replication.increments import Increment, Jumped, Renamed, StateLog, everything
 from holdfast.replication.member import Member
 from holdfast.replication.memory import (
@@ -431,7 +432,7 @@ def keep_member(
         growth_bytes=growth_bytes,
     )
     recalled = _recall(keeping, read, directory, owner, now_ns)
-    member.log.reached = recalled.published
+    member.log.served = recalled.entitled % MEMBERS_MAX == member.index
     member.view_max, member.entitled = recalled.view, recalled.entitled
     member.used_max = recalled.view + VIEWS_UNTOLD if recalled.records else 0
     member.core.number_from(recalled.published)
