@@ -47,6 +47,7 @@ SEEDS_OF_NOTE = (
     2300003798,  # what its publisher sends again waits for a subscriber that was away
     2500038845,  # a session begins while a link flaps
     2500039594,  # … and while hostile clients keep an heir busy
+    2600023110,  # a dial fails late, when its client is connected by another
     2500008533,  # far members: a member vouches with what another said before it served
     1600001953,  # a publisher writes ahead at a standby, and alone keeps more than its bound
 )

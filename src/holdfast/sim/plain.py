@@ -68,6 +68,7 @@ class PlainClient:
         self._rng = rng
         self._address: Address | None = None
         self._up = False
+        self._dialing = False
         self._answered = False
         self._met = met
         self._bytes = b""
@@ -141,6 +142,7 @@ class PlainClient:
         if self._address is None:
             self._address = self._addresses[self._place % len(self._addresses)]
             self._dials.append(self._address)
+            self._dialing = True
         elif self._answered:
             self._answered = False
             if self._up:
@@ -154,6 +156,7 @@ class PlainClient:
         if self._away or address != self._address:
             self._hangups.append(address)
             return
+        self._dialing = False
         self._bytes = self._output = b""
         self._answered = False
         self.next_ns = now_ns + PING_NS
@@ -166,7 +169,7 @@ class PlainClient:
         )
 
     def failed(self, address: Address, now_ns: int) -> None:
-        if address == self._address:
+        if self._dialing and address == self._address:  # not of an earlier try
             self._again(now_ns)
 
     def lost(self, address: Address, now_ns: int) -> None:
