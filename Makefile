@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run ready test screenshots install build lint bench lab soak stalls sim cluster mutants hostile fuzz fuzz-build sanitize dist dist-check clean
+.PHONY: run ready test screenshots install build lint bench lab soak stalls sim sweep cluster mutants hostile fuzz fuzz-build sanitize dist dist-check clean
 
 # Without Java everything but the channels runs, and the page says what is missing.
 run: .venv/.packages-run .venv/.built
@@ -99,6 +99,10 @@ SIM_SEEDS ?=
 sim: build
 	@$(BIN)/holdfast sim $(if $(SIM_SEEDS),--seeds $(SIM_SEEDS),--fresh 20000)
 	@HOLDFAST_SIM_MUTANTS=all $(BIN)/python -m pytest --timeout=3600 tests/sim/test_mutants.py
+
+# 100,000 fresh seeds, or SIM_SEEDS=A..B, faster: see tools/sweep.
+sweep: build
+	@$(BIN)/python tools/sweep $(or $(SIM_SEEDS),100000)
 
 # A wheel with everything compiled, for this machine's Python and processor.
 dist: .venv/.packages
