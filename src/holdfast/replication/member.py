@@ -489,8 +489,8 @@ class Member:
             self.history.took_over(self, copies)
             self.core.board.took_over_ns = self.core.board.wall_ns
         self.set_view(View(self.view_max, self.name), now_ns)
-        self.door.open(now_ns)
         self.broker.access.serves(now_ns)
+        self.door.open(now_ns)
         self.event("serving", {"view": self.view.number, "again": self.again, "copies": copies})
         if last_sign_ns is not None:
             self.event("unprotected", {"view": self.view.number})  # until somebody joins
