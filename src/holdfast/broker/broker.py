@@ -217,6 +217,8 @@ class Broker:
         if core.ended:
             self.subscribing.close_ended()
         core.deliver(self.limits.slice_jobs_max)
+        if self.clients.given:
+            self.clients.tell_given(now_ns)
         if core.restless:
             if core.ended:
                 self.subscribing.forget_ended()
@@ -229,7 +231,8 @@ class Broker:
             more |= channels.turn(now_ns)
         if core.restless:
             self._settle(now_ns)
-        return more or core.work_waiting or bool(self.works.interrupted) or board.doubts_left <= 0
+        more = more or bool(self.clients.given or self.works.interrupted)
+        return more or core.work_waiting or board.doubts_left <= 0
 
     def _settle(self, now_ns: int) -> None:
         """What came of a turn, for whoever is to be told, held back or cut off."""
@@ -331,6 +334,7 @@ class Broker:
         self.draining = True
         while self.core.jobs_waiting:
             self.core.deliver(self.limits.slice_jobs_max)
+        self.clients.tell_given(now_ns)
         for connection in list(self.connections):
             if connection.session is not None:
                 moved = self.referral is not None

@@ -6,6 +6,8 @@ Laws:
 - a session lives while connected and for its expiry interval after; then nothing of it is left
 - a will is published exactly once, at its delay or at the session's end, whichever is first, unless the
   client left with DISCONNECT 0x00 or came back in time; not at all if its user may not publish it then
+- whoever may go on with a session hears that its will was published behind the message itself, so that a
+  crash between the two costs no will
 - a session is its user's: under the same client identifier others have sessions of their own
 """
 
@@ -36,6 +38,7 @@ REASON_CHARS_MAX = 1000  # of a reason string: what it quotes from the peer may 
 QUOTED_CHARS_MAX = 100
 NO_ROOM = "sessions, their wills and subscriptions have no room for more of this client's"
 ASSIGNED = "hf-"  # how client identifiers begin that a broker gave
+GIVEN_NS = 1 * S  # so long it may stay untold that a will was published, while messages wait
 CLIENT_ID_BYTES_ANSWERED_MAX = 60_000  # a longer client identifier gets no response information of its own
 
 
@@ -78,6 +81,8 @@ class Clients:
         self.broker = broker
         self.sessions: dict[str, Session] = {}  # by `key_of`
         self.by_serial: dict[int, Session] = {}
+        self.given: list[Session] = []  # their wills were published, and nobody was told yet
+        self._given_ns = 0  # since when, the first of them
         self._serial = 0
         self._short = broker.limits.client_id_bytes_max // 4  # so many characters are never too many bytes
 
@@ -275,7 +280,7 @@ class Clients:
             session = None
         if session is not None:
             if session.state.will is not None and session.state.will_ns <= now_ns:
-                self._publish_will(session)
+                self._give_will(session, now_ns)
             session.state.expires_ns = None
             session.state.will = None
             session.state.grant = who.grant
@@ -452,7 +457,7 @@ class Clients:
         if state.ended or session.link is not None:
             return
         if state.will is not None and state.will_ns <= now_ns:
-            self._publish_will(session)
+            self._give_will(session, now_ns)
         if state.expires_ns is not None and state.expires_ns <= now_ns:
             self.end(session, now_ns)
             return
@@ -487,6 +492,23 @@ class Clients:
         self.by_serial.pop(session.serial, None)
         if self.sessions.get(session.key) is session:
             del self.sessions[session.key]
+
+    def _give_will(self, session: Session, now_ns: int) -> None:
+        """Its will is due, and the session goes on without one."""
+        self._publish_will(session)
+        self.broker.holdings.keep_will(session, None)
+        if not self.given:
+            self._given_ns = now_ns
+        self.given.append(session)
+
+    def tell_given(self, now_ns: int) -> None:
+        """Records that wills were published, once no message waits before its dispatch and its copy."""
+        if self.broker.core.jobs_waiting and now_ns < self._given_ns + GIVEN_NS:
+            return
+        given, self.given = self.given, []
+        for session in given:
+            if not session.state.ended:
+                self.broker.recorder.session(session)
 
     def _publish_will(self, session: Session) -> None:
         will: Will = session.state.will

@@ -445,7 +445,8 @@ cdef class Core(RetainedMessages):
                 return why
             if topic.tenant == NULL and topic.retained == NULL and source is not None:
                 self.put_to_use(topic, source, False)   # who ends what was retained has it in use
-        if (self.board.backup is not None and not self.protect(m, travelled_ns, ack >= 0)) or (
+        if (self.board.backup is not None and not self.protect(
+                m, travelled_ns, ack >= 0, source is None and origin)) or (
                 not m.flags & HELD and not self.plan(m, DISPATCH, m.major)):
             message_drop(m)
             return NO_MEMORY

@@ -5,6 +5,7 @@
 #   message is discarded; both only while the board is `coordinated`
 #   a copy waits for the dispatch a moment, never past its deadline: most dispatches make it superfluous
 #   a message goes to one backup at most once
+#   a will that may not be lost goes to the backup before it is dispatched
 #   a QoS 2 message is dispatched when the backup has it, not before, and sent to a subscriber of QoS 2 when the
 #   backup knows under which identifier, so that a crash never doubles it
 #   what waits for a backup that is gone waits for the next one, or, when there is none, no longer;
@@ -61,7 +62,7 @@ cdef class Protection:
     cdef public uint64_t copies, copies_aborted
 
     cdef bint plan(self, Message* m, JobKind kind, uint64_t major) noexcept
-    cdef bint protect(self, Message* m, int64_t travelled_ns, bint owed) noexcept
+    cdef bint protect(self, Message* m, int64_t travelled_ns, bint owed, bint will) noexcept
     cdef bint can_wait(self, Message* m, int64_t due_ns, bint owed) noexcept
     cdef void replicate(self, Message* m) noexcept
     cdef bint copy(self, Message* m) noexcept

@@ -254,8 +254,9 @@ cdef class Protection:
                 self.copy(m)
         self.handing = False
 
-    cdef bint protect(self, Message* m, int64_t travelled_ns, bint owed) noexcept:
-        """Sees to it that a message which a crash could lose is copied; 0 when memory is gone."""
+    cdef bint protect(self, Message* m, int64_t travelled_ns, bint owed, bint will) noexcept:
+        """Sees to it that a message which a crash could lose is copied; 0 when memory is gone. Nobody sends a will
+        again: it is copied before its dispatch."""
         cdef Topic* topic = m.topic
         cdef uint64_t major
         cdef int64_t due_ns
@@ -266,6 +267,9 @@ cdef class Protection:
             return self.plan(m, REPLICATE, m.major)
         if owed and m.flags & RETAIN:
             return self.plan(m, REPLICATE, m.major)     # it is state too, which subscribers do not keep
+        if will and topic.routes_len and (m.qos or m.flags & FINITE):
+            m.flags |= TRACKED
+            return self.plan(m, REPLICATE, m.major)
         if topic.copying != COPY_SOON or topic.routes_len == 0:
             return 1
         m.flags |= TRACKED

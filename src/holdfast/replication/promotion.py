@@ -46,8 +46,8 @@ def promote(member: Member, now_ns: int) -> None:
         core.board.took_over_ns = core.board.wall_ns
     member.reckon_again()
     member.set_view(View(member.view_max, member.name), now_ns)
-    member.door.open(now_ns)
     member.broker.access.serves(now_ns)
+    member.door.open(now_ns)
     member.event("serving", {"view": member.view.number, "again": member.again, "copies": copies})
     if last_sign_ns is not None:
         member.event("unprotected", {"view": member.view.number})  # until somebody joins

@@ -217,6 +217,12 @@ class Security(Checked, frozen=True, kw_only=True):
             self.users or self.hook or self.jwt or (self.tls is not None and self.tls.clients != "no")
         )
 
+    @property
+    def names_users_by_file_only(self) -> bool:
+        """Whether nobody has a name who is not in the password file."""
+        others = self.hook or self.jwt or (self.tls is not None and self.tls.clients != "no")
+        return bool(self.users) and not others
+
     def listener_at(self, host: str, port: int) -> Listener:
         """What holds for an address of `--listen` or of the group file."""
         usual = Listener()

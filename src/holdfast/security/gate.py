@@ -9,6 +9,7 @@ Laws:
 - a check that takes a while holds up its own CONNECT and nothing else
 - a user is counted from the moment it is let in until its connection is over
 - no password is kept, logged or answered
+- nobody goes on with a session of a user that left the file: see gone
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from holdfast.mqtt.reasons import Reason
 from holdfast.security.bans import Banned, Bans
 from holdfast.security.config import Listener, Rates, Security, UserLimits
 from holdfast.security.expiring import Expiring
+from holdfast.security.gone import Gone
 from holdfast.security.hook import Attempt
 from holdfast.security.quotas import Account, Ledger, Weighing
 from holdfast.security.tokens import Token, Tokens, looks_like_token
@@ -112,12 +114,14 @@ class Gate(Access):
         self._strangers: dict[Connection, Account] = {}
         self._unplaced: list[Connection] = []
         self._weighing = False
+        self._gone = Gone(broker.clients)
         self._expiring = Expiring(broker.timers, self._expire)
         self._by_listener: Counter[str] = Counter()
         self._user_meters: dict[str, Meter] = {}
         self._listener_meters: dict[str, Meter] = {}
         broker.access = self
-        self._use_limits(broker.core.board.now_ns)
+        self._use_limits(self._now_ns)
+        broker.timers.at(self._now_ns, self._begin, None)
 
     @property
     def ruled(self) -> bool:  # type: ignore[override]
@@ -249,6 +253,8 @@ class Gate(Access):
         for account in guest.accounts:
             account.connections += 1
         self._no_stranger(connection)
+        if self._serving():
+            self._gone.end_of(guest.user, now_ns)
         guest.listener = self._listener(connection)
         self._guests[connection] = guest
         if guest.listener is not None:
@@ -455,6 +461,7 @@ class Gate(Access):
 
     def reload(self, known: Known, now_ns: int) -> int:
         """The files were read again; says how many connections ended by that."""
+        gone = self.known.users.keys() - known.users.keys()
         self.known = known
         self._use_limits(now_ns)
         self._user_meters.clear()
@@ -471,6 +478,7 @@ class Gate(Access):
                 connection.permit = self.permit(self.who(connection, connection.session.client_id))
                 if self.ruled:
                     self.broker.subscribing.doubt(connection.session)
+        self._gone.left(gone)
         if self._serving():
             self.serves(now_ns)
         return ended
@@ -506,17 +514,36 @@ class Gate(Access):
         else:
             self.broker.forget(connection)
 
+    def _begin(self, _: None, now_ns: int) -> None:
+        """A journal may have brought sessions back of users that are in no file by now."""
+        if self._serving() and self.known.security.names_users_by_file_only:
+            self._gone.began_with(self.known.users)
+            self.serves(now_ns)
+
     def serves(self, now_ns: int) -> None:
-        """Ends subscriptions that the rules here do not allow, some sessions in each turn.
+        """Ends sessions of users that are gone, and subscriptions that the rules here do not allow, some
+        sessions in each turn.
 
         A standby leaves what it was told of as it is."""
+        keys = self._gone.keys
+        if keys:
+            for user in {guest.user for guest in self._guests.values()}:
+                self._gone.end_of(user, now_ns)
         if self.ruled:
-            self.broker.timers.at(now_ns, self._sweep, list(self.broker.clients.sessions))
+            keys += self.broker.clients.sessions
+        if keys:
+            self.broker.timers.at(now_ns, self._sweep, keys)
 
     def _sweep(self, keys: list[str], now_ns: int) -> None:
+        if not self._serving():
+            return
         for key in keys[:SWEPT_AT_ONCE]:
             session = self.broker.clients.sessions.get(key)
-            if session is not None:
+            if session is None:
+                continue
+            if self._gone.is_over(session):
+                self.broker.clients.end(session, now_ns)
+            elif self.ruled:
                 self.broker.subscribing.recheck(session)
         if len(keys) > SWEPT_AT_ONCE:
             self.broker.timers.at(now_ns + 1, self._sweep, keys[SWEPT_AT_ONCE:])  # in another turn
