@@ -406,7 +406,7 @@ class Clients:
                 connection.send(encode(Disconnect(reason), 5))
         session = connection.session
         if session is not None:
-            session.detach()  # while it is known what was not written
+            session.detach(publish and state.session_expiry_s == 0)  # while it is known what was not written
         self.broker.forget(connection)
         if session is None:
             return
@@ -470,7 +470,7 @@ class Clients:
     def end_now(self, session: Session, now_ns: int, reason: int, text: str) -> None:
         """More waits for the session than may: it ends, and its client is told why."""
         self.broker.refusals[reason] += 1
-        session.give_up()
+        session.give_up(at_once=False)
         if session.link is not None:
             session.link.state.session_expiry_s = 0
             self.close(session.link, now_ns, reason, text)

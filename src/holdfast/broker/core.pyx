@@ -55,7 +55,7 @@ cdef class Core(RetainedMessages):
         self.board.written = &self.written
         self.topics = TopicTable(limits.topics_max, limits.topics_bytes_max, seed)
         self.board.tenants = self.topics.tenants
-        self.tree = SubscriptionTree()
+        self.tree = self.board.tree = SubscriptionTree()
         self.policy = <PolicyKind>policy
         self.control = deque()
         self.aside = deque()

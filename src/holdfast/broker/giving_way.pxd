@@ -2,7 +2,7 @@
 #
 # Laws:
 #   best effort goes first, the stalest; then what the contract lets go, at most L in a row; beyond that the session is
-#   reported as overloaded and holds nothing any more: it is never silently thinned
+#   reported as overloaded and takes nothing any more: it is never silently thinned
 #   when all sessions together hold too much, whoever holds most pays (see shares.pxd)
 
 from holdfast.broker.message cimport Message

@@ -98,4 +98,4 @@ cdef void overload(Session session, bint shared):
     if not session.reported:
         session.reported = True
         session.board.overloaded.append((session, session.queued, shared))
-    session.give_up()
+    session.give_up(shared)

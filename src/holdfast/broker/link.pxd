@@ -51,6 +51,7 @@ cdef class Board:
     cdef public list overloaded  # (session, how many messages it held, whether for others' sake): no contract of
                                  # theirs can be kept any more
     cdef Pool* pool         # of what all sessions hold
+    cdef object tree        # of subscriptions: handing_on.pyx finds groups in it; None: there is none
     cdef Tenants* tenants   # borrowed from the table of topics, or NULL
     cdef readonly Outputs outputs
     cdef public list held        # sessions that slow their publishers

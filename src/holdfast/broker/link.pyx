@@ -7,6 +7,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove
 
 from holdfast.broker.copies cimport put_discards, put_mark
+from holdfast.broker.handing_on cimport ids_of
 from holdfast.broker.message cimport (
     CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, JOURNALED, MATCHED, OFFERED, OWED, RETAIN, Chunk, Message, Topic, had_chunks,
     had_unlink, message_drop, message_forget_had, message_hold, message_mark, message_mark_first, message_payload,
@@ -434,7 +435,9 @@ cdef class Link(Output):
         cdef uint8_t* at
         cdef uint8_t first = 0x30 | (qos << 1) | bits
         if self.version == 5 and (ids != NULL or self.aliases_max or m.expiry_at):
-            return self.put_special(m, first, packet_id, ids)
+            ids = ids_of(ids)
+            if ids != NULL or self.aliases_max or m.expiry_at:
+                return self.put_special(m, first, packet_id, ids)
         if self.version == 5:
             rest = varint_size(m.props_size) + m.props_size + m.payload_size
         else:

@@ -49,15 +49,16 @@ cdef enum:  # stages of a delivery
 
 cdef enum:  # what else there is to say of a QoS 2 delivery
     LOGGED = 1      # the journal knows of it, or soon will
+    UNSENT = 4      # its PUBLISH was not written yet: its client went before
     GUESSED = 2     # nobody knows whether there was one: the client may hold this identifier from before a crash
 
 
 cdef struct Flight:
     Message* message        # NULL once PUBREC came
-    PyObject* ids           # owned
+    PyObject* ids           # owned; what handing_on.pxd says
     uint8_t stage
     uint8_t bits            # RETAIN, as it was sent
-    uint8_t notes           # LOGGED, GUESSED
+    uint8_t notes           # LOGGED, GUESSED, UNSENT
 
 
 cdef class Payer:
@@ -86,6 +87,7 @@ cdef class Session(Holding):
     cdef uint64_t announced_turn            # of the journal: then it knows the rest
     cdef uint32_t behind        # steps of QoS 2 deliveries that wait for the journal
     cdef bint pumping, reported, given_up
+    cdef bint in_group          # it is or was a member of a shared group
     cdef public int64_t awaited_ns      # until then the client of a crashed primary is expected here
     cdef readonly bint missed   # since its client was attached, it let go of something that whoever takes over may have
     cdef dict runs              # topic name -> messages lost in a row, while any are
@@ -132,8 +134,9 @@ cdef class Session(Holding):
     cdef void want_pump(self) noexcept
     cdef bint window_open(self) noexcept
     cdef void _advance(self) noexcept
-    cpdef void give_up(self)
+    cpdef void give_up(self, bint at_once=*)
     cpdef bint clear_some(self, uint64_t most) noexcept
+    cdef bint part_with_some(self, uint64_t most, bint hands_on) noexcept
     cdef void _drop_everything(self) noexcept
 
 

@@ -9,6 +9,7 @@ from libc.stdlib cimport free, malloc
 from holdfast.broker.awaiting cimport OF_SESSION, await_number
 from holdfast.broker.copies cimport ANNOUNCED, FLIGHT, LANDED, TAKEN
 from holdfast.broker.giving_way cimport make_room, room_among_all
+from holdfast.broker.handing_on cimport hand_on, part_with, part_with_flight
 from holdfast.broker.histogram cimport add_to
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_passing
@@ -106,35 +107,47 @@ cdef class Session:
         self.received = self.kept = self.recalled = self.recovered = None
         self.runs = None
 
-    cpdef void give_up(self):
-        """More waits for the client than may: it is sent no more, and what it has not confirmed counts as dropped."""
+    cpdef void give_up(self, bint at_once=True):
+        """More waits for the client than may: it is sent no more, and what it has not confirmed counts as dropped.
+        What waits for a member of a shared group stays until it is handed on, if that need not be at once."""
         self.window = 0
         self.given_up = True
-        self._drop_everything()
+        if at_once or not self.in_group:
+            self._drop_everything()
 
     cpdef bint clear_some(self, uint64_t most) noexcept:
-        """Lets go of so many messages at most, before the end; says whether more are left."""
+        """Lets go of so many messages at most, before the end, or hands fewer on; says whether more are left."""
+        return self.part_with_some(most, self.in_group)
+
+    cdef bint part_with_some(self, uint64_t most, bint hands_on) noexcept:
         cdef int i
         cdef Flight* flight
-        for i in range(LANES):
-            while self.lanes[i].len and most:
-                if self.given_up:
-                    self.drop(self.lanes[i].jobs[0].message)
-                self.forget_first(&self.lanes[i])
-                most -= 1
+        cdef Job* job
+        cdef uint64_t cost = 1
         while self.head != self.tail and most:
             flight = &self.flights[self.head & (self.flights_cap - 1)]
-            if self.given_up and flight.message != NULL:
+            if hands_on:
+                cost = part_with_flight(self, flight)
+            elif self.given_up and flight.message != NULL:
                 self.drop(flight.message)
             self.land(flight)
             self.head += 1
-            most -= 1
+            most -= min(most, cost)
+        for i in range(LANES):
+            while self.lanes[i].len and most:
+                job = &self.lanes[i].jobs[0]
+                if hands_on:
+                    cost = part_with(self, job.message, <PyObject*>job.note)
+                elif self.given_up:
+                    self.drop(job.message)
+                self.forget_first(&self.lanes[i])
+                most -= min(most, cost)
         self.resend = self.tail
         return self.queued > 0 or self.head != self.tail
 
     cdef void _drop_everything(self) noexcept:
         cdef int i
-        self.clear_some(<uint64_t>-1)
+        self.part_with_some(<uint64_t>-1, False)
         for i in range(LANES):
             free(self.lanes[i].jobs)
             self.lanes[i].jobs = NULL
@@ -156,8 +169,8 @@ cdef class Session:
         self.impatient = self.reported = self.given_up = self.missed = False
         self.want_pump()
 
-    def detach(self) -> None:
-        """The client is gone; QoS 0 messages that wait for it are let go."""
+    def detach(self, bint ends=False) -> None:
+        """The client is gone; QoS 0 messages that wait for it are let go, unless the session ends and hands them on."""
         cdef uint32_t i
         cdef size_t at
         for i in range(0 if self.link is None else self.link.handed_len):
@@ -167,7 +180,7 @@ cdef class Session:
             for at in range(self.lanes[i].len):
                 self.lanes[i].jobs[at].tag |= AWAY << 2
         for i in range(BEST_EFFORT, LANES, PROMISED - BEST_EFFORT):
-            while self.lanes[i].len:
+            while self.lanes[i].len and not (ends and self.in_group):
                 self.miss(self.lanes[i].jobs[0].message)
                 self.forget_first(&self.lanes[i])
         self.release_publishers()
@@ -339,7 +352,8 @@ cdef class Session:
         cdef int lane = (1 if qos else 0) | (2 if m.flags & FINITE else 0)
         if (self.queued >= self.queue_messages_max or self.queued_bytes + m.size > self.queue_bytes_max or self.reported
                 or self.share.pool.bytes + m.size > self.share.pool.soft) and not make_room(self, m):
-            self.drop(m)
+            if not self.reported or not hand_on(self, m, ids):
+                self.drop(m)
             return
         if self.runs is not None and m.flags & FINITE:
             self.runs.pop(name_of(m.topic), None)
@@ -454,6 +468,7 @@ cdef class Session:
                     flight.message, 1 if flight.stage == AWAITS_PUBACK else 2, packet_id,
                     flight.bits | DUP, flight.ids):
                 self.landed(flight, packet_id)
+            flight.notes &= ~UNSENT
             self.resend += 1
         if self.head != self.tail and self.flights[self.head & (self.flights_cap - 1)].stage == DONE:
             self._advance()
@@ -518,6 +533,7 @@ cdef class Session:
         cdef uint64_t behind = (<uint64_t>packet_id - 1 + PACKET_IDS - self.resend % PACKET_IDS) % PACKET_IDS
         flight.stage = AWAITS_PUBREC
         if self.link is None or behind < self.tail - self.resend:
+            flight.notes |= UNSENT
             return
         if self.link.put_publish(m, 2, packet_id, flight.bits | DUP if m.flags & RECOVERED else flight.bits, flight.ids):
             count_sent(self, m, flight.bits)

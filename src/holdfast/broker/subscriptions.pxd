@@ -38,6 +38,7 @@ cdef class Subscription:
     cdef readonly int64_t deadline_ns   # what this subscriber asks for; 0: nothing
     cdef readonly int64_t loss          # what this subscriber asks for; -1: nothing
     cdef public uint64_t since          # the first publication that it sees
+    cdef SharedGroup within             # of a shared subscription that was entered
 
 
 cdef class Ended:
@@ -57,10 +58,12 @@ cdef class SharedGroup:
     cdef readonly str name
     cdef readonly list members
     cdef dict _places           # session -> where it stands among the members
+    cdef uint64_t since         # the first publication that any member has seen, also those that left
     cdef size_t turn
     cdef size_t looked          # at so many members, to find the last that was picked
     cdef bint join(self, Subscription subscription)
     cdef bint leave(self, Session session)
+    cdef bint has_others(self, Session session)
     cdef Subscription pick(self, uint64_t number)
     cdef Subscription pick_again(self, Message* m)
     cdef bint reached_otherwise(self, Message* m, Session session)
@@ -87,5 +90,6 @@ cdef class SubscriptionTree:
     cdef readonly uint64_t visited      # nodes, by all matching so far
     cdef void _weigh(self, Session session, bytes filter, str group, Py_ssize_t levels, int sign) noexcept
     cdef list match(self, bytes topic)
+    cdef SharedGroup group_at(self, bytes filter, str group)
     cdef uint32_t _raise(self, list path, list levels)
     cdef void _walk(self, Node node, list levels, Py_ssize_t at, list found) except *

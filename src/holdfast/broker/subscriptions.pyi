@@ -17,6 +17,8 @@ class Subscription:
     deadline_ns: int
     loss: int
     since: int
+    @property
+    def group_since(self) -> int: ...
     def __init__(
         self,
         session: Session,

@@ -43,6 +43,11 @@ cdef class Subscription:
         self.loss = loss
         self.since = since
 
+    @property
+    def group_since(self) -> int:
+        """The first publication that it sees, or may be handed by a member that ends: whoever goes on must know."""
+        return self.since if self.within is None else min(self.since, self.within.since)
+
 
 cdef class Ended:
     def __init__(self, Subscription subscription not None, uint64_t since, uint64_t until,
@@ -87,19 +92,21 @@ cdef bint offer_specially(Message* m, Route* route) noexcept:
     cdef Subscription to
     cdef SharedGroup group
     cdef Ended ended
+    cdef PyObject* note
     if route.flags & SHARED:
         group = <SharedGroup>route.session
         to = group.pick_again(m) if m.flags & RECOVERED else group.pick(m.minor)
         if to is None:
             return 0
+        note = <PyObject*>to    # so that another member can have it if this one ends
     else:
         ended = <Ended>route.ids
         to = ended.subscription
         if not ended.since <= m.minor <= min(ended.until, ended.whole.until) or to.session.serial == m.origin and (
                 m.minor > ended.own_until or to.flags & NO_LOCAL):
             return 0
-    to.session.offer(m, min(m.qos, to.qos), RETAIN if m.flags & RETAIN and to.flags & AS_PUBLISHED else 0,
-                     NULL if to.ids is None else <PyObject*>to.ids)
+        note = NULL if to.ids is None else <PyObject*>to.ids
+    to.session.offer(m, min(m.qos, to.qos), RETAIN if m.flags & RETAIN and to.flags & AS_PUBLISHED else 0, note)
     return 1
 
 
@@ -108,10 +115,14 @@ cdef class SharedGroup:
         self.name = name
         self.members = []
         self._places = {}
+        self.since = <uint64_t>-1
 
     cdef bint join(self, Subscription subscription):
         """In place of its earlier subscription, if it has one; whether it is new."""
         at = self._places.get(subscription.session)
+        subscription.within = self
+        subscription.session.in_group = True
+        self.since = min(self.since, subscription.since)
         if at is not None:
             self.members[at] = subscription
             return 0
@@ -130,6 +141,9 @@ cdef class SharedGroup:
             self.members[at] = last
             self._places[last.session] = at
         return 1
+
+    cdef bint has_others(self, Session session):
+        return len(self.members) > (1 if session in self._places else 0)
 
     cdef Subscription pick(self, uint64_t number):
         """The member whose turn it is, of those that see this publication: one that can take a message now, else
@@ -162,9 +176,11 @@ cdef class SharedGroup:
             if member.session.has(m) and not self.reached_otherwise(m, member.session):
                 return None
         found = self.pick(m.minor)
+        if found is None and self.since <= m.minor:
+            found = self.pick(<uint64_t>-1)     # who was there when it came has left it to the others
         if found is not None and found.session.has(m):
             for member in self.members:
-                if member.since <= m.minor and not member.session.has(m):
+                if self.since <= m.minor and not member.session.has(m):
                     return member
         return found
 
@@ -279,6 +295,19 @@ cdef class SubscriptionTree:
             self.count += 1
             self._weigh(subscription.session, subscription.filter, subscription.group, len(levels) + below, 1)
         return fresh
+
+    cdef SharedGroup group_at(self, bytes filter, str group):
+        """The shared group of that name on that filter; None: it has no member."""
+        cdef list levels = filter.split(b"/")
+        cdef bint below = levels[len(levels) - 1] == b"#"
+        cdef Node node = self.root
+        if below:
+            levels.pop()
+        for level in levels:
+            node = node.any_level if level == b"+" else (node.children or {}).get(level)
+            if node is None:
+                return None
+        return ((node.shared_below if below else node.shared_here) or {}).get(group)
 
     cdef uint32_t _raise(self, list path, list levels):
         """The last of these nodes may be new, or have a group more: those above it know. Returns by how much the

@@ -111,7 +111,7 @@ def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow
         identifier=subscription.identifier,
         deadline_ns=subscription.deadline_ns,
         loss=subscription.loss,
-        since=subscription.since,
+        since=subscription.group_since,
     )
 
 
@@ -202,7 +202,10 @@ def _subscription(session: Session, increment: SubscriptionNow) -> Subscription:
 
 def wipe(broker: Broker, now_ns: int) -> None:
     """Nothing of any client is left, and nobody is told."""
-    for session in list(broker.clients.sessions.values()):
+    sessions = list(broker.clients.sessions.values())
+    for session in sessions:
+        session.over = True  # so that nobody hands anything on to it
+    for session in sessions:
         session.state.will = None
         broker.clients.end(session, now_ns)
     for topic in broker.retained_names.all():
