@@ -194,6 +194,20 @@ def test_a_takeover_from_a_primary_that_lived_is_told_with_how_long_it_stood_sti
     assert len(said(group, "primary was alive")) == 1
 
 
+@pytest.mark.parametrize("stopped_ms", range(31, 60, 4))
+def test_also_where_the_standstill_itself_was_just_short_of_the_silence(stopped_ms: int) -> None:
+    """The silence began with the last beat before it."""
+    group = Group(2, silence_ns=30 * MS)
+    group.pass_time(100 * MS)
+    for shift_ms in range(10):
+        group.pass_time(shift_ms * MS)
+        stall(group, group.primary.name, stopped_ms * MS)
+        group.pass_time(200 * MS)
+    histories = [each.history for each in group.members.values()]
+    assert sum(each.failovers_total for each in histories) > 5
+    assert [each.alive_total for each in histories] == [each.failovers_total for each in histories]
+
+
 @pytest.mark.parametrize("how", ["killed", "cut off"])
 def test_one_from_a_primary_that_died_or_could_not_be_heard_is_not(how: str) -> None:
     group = derived()

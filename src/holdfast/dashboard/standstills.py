@@ -52,5 +52,6 @@ def _cost(serving: BrokerStatus, stalled_ns: int) -> str:
     ]
     if not late:
         return "every contract bears that"
-    more = f" and {len(late) - NAMES_MAX} more" if len(late) > NAMES_MAX else ""
-    return f"that is longer than {', '.join(late[:NAMES_MAX])}{more} can wait"
+    named = late[:NAMES_MAX]
+    named += [f"{len(late) - NAMES_MAX} more"] if len(late) > NAMES_MAX else []
+    return f"that is longer than {' and '.join(filter(None, (', '.join(named[:-1]), named[-1])))} can wait"

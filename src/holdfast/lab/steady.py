@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import struct
 import subprocess
 import sys
@@ -140,7 +141,11 @@ async def work(steady: Steady) -> Seen:
 
 
 def say(line: bytes) -> None:
-    os.write(sys.stdout.fileno(), line + b"\n")
+    """All of it, also where the pipe takes a part at a time."""
+    rest = line + b"\n"
+    while rest:
+        select.select([], [sys.stdout], [])
+        rest = rest[os.write(sys.stdout.fileno(), rest[: select.PIPE_BUF]) :]
 
 
 class Watching:

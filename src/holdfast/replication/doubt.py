@@ -29,7 +29,8 @@ class Doubt(Struct):
 
 def wake(member: Member, now_ns: int, slept_ns: int) -> None:
     member.peers.forgive(slept_ns, now_ns)
-    if slept_ns > member.silence.least_ns:
+    member.silence.own.note(slept_ns, now_ns)
+    if slept_ns > member.silence.least_ns and member.role in (Role.PRIMARY, Role.BACKUP):
         member.silence.own.add(slept_ns, now_ns)
     if member.role is Role.JOINING:
         member.joining_since_ns = now_ns

@@ -46,9 +46,12 @@ class Stalls:
     def __len__(self) -> int:
         return len(self._lately)
 
+    def note(self, ns: int, now_ns: int) -> None:
+        """Perhaps too short to count, but others may have waited for longer: from the last beat on."""
+        self.last_ns, self.last_at_ns = ns, now_ns
+
     def add(self, ns: int, now_ns: int) -> None:
         self.total += 1
-        self.last_ns, self.last_at_ns = ns, now_ns
         self._lately.append((now_ns, ns))
         self.longest_ns = max(ns for _, ns in self._lately)
 

@@ -16,7 +16,7 @@ SOON_NS = 30 * MS
 
 @mutant("never-waits", 115, "three heartbeats are death, whatever is at stake", Silence, "look", "Patience")
 def _never_waits(look: Any) -> object:
-    return lambda self, now_ns: False
+    return lambda self, now_ns, told=(): False
 
 
 @mutant("calm-is-short", 115, "who never saw a standstill waits for none", silence, "CALM_NS", "Patience")
