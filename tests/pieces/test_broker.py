@@ -239,7 +239,9 @@ def test_every_session_is_looked_at_again_a_piece_in_each_turn(size: int) -> Non
             clients=SimpleNamespace(sessions=sessions),
             subscribing=SimpleNamespace(recheck=looked.append),
             timers=timers,
-        )
+        ),
+        _serving=lambda: True,
+        _gone=SimpleNamespace(is_over=lambda session: False),
     )
     gate._sweep = partial(Gate._sweep, gate)
     timers.at(0, gate._sweep, list(sessions))
