@@ -240,6 +240,7 @@ def test_every_session_is_looked_at_again_a_piece_in_each_turn(size: int) -> Non
             subscribing=SimpleNamespace(recheck=looked.append),
             timers=timers,
         ),
+        ruled=True,
         _serving=lambda: True,
         _gone=SimpleNamespace(is_over=lambda session: False),
     )
