@@ -199,6 +199,20 @@ def _inside(at: str, path: str) -> str:
 # -- the walk: a parsed document against a type, collecting problems -----------------------------------------
 
 _BAD = object()
+
+
+class _Names(dict[str, object]):
+    """A mapping with bad values: its names are known, to read any of its values raises Unknown."""
+
+    def __getitem__(self, name: str) -> object:
+        raise Unknown(name)
+
+    def _unknown(self, *_: object) -> Any:
+        raise Unknown
+
+    get = values = items = _unknown
+
+
 PLAIN = {bool: ("true or false", "true"), str: ("text", '"text"')}
 
 
@@ -263,7 +277,7 @@ class _Walk:
         if not isinstance(found, dict):
             return self.bad(at, f"found {show(found)}; expected a table of names and values")
         values = {key: self.value(each, hint, _join(at, key), key) for key, each in found.items()}
-        return _BAD if any(value is _BAD for value in values.values()) else values
+        return _Names(values) if any(value is _BAD for value in values.values()) else values
 
     def table(self, found: object, struct: type[Checked], at: str) -> object:
         if not isinstance(found, dict):

@@ -9,6 +9,7 @@ from holdfast.config import loads
 from holdfast.errors import ConfigError
 from holdfast.security.config import Listener, Security, load_security, on_loopback, read_secret
 from holdfast.security.files import load_all
+from holdfast.security.rules import RulesFile
 
 WHOLE = """
 anonymous = "never"
@@ -178,6 +179,24 @@ def test_mistakes_in_the_file_hide_none_in_the_files_that_it_names(tmp_path: Pat
         "tls.key",
         f"{tmp_path}/rules.toml: rule[0].qos_max",
     ]
+
+
+@pytest.mark.parametrize("wrong", ["algorithms = ['none']", "algorithms = ['ES256']\naudence = 'p'", ""])
+def test_a_mistake_in_the_table_of_tokens_hides_no_missing_key(tmp_path: Path, wrong: str) -> None:
+    path = write(tmp_path, f"[jwt]\nkeys = ['no.pem', 'nor.pem']\n{wrong}\n")
+    with pytest.raises(ConfigError) as error:
+        load_all(path)
+    assert [problem.path for problem in error.value.problems].count("jwt.keys") == 2
+
+
+@pytest.mark.parametrize("groups", ["presses = 'press-1'", "presses = [3]", "presses = ['press-1']"])
+def test_a_mistake_in_a_group_hides_no_rule_that_names_an_unknown_one(groups: str) -> None:
+    document = f"[groups]\n{groups}\n[[rule]]\ngroups = ['presses', 'nobody']\n"
+    with pytest.raises(ConfigError) as error:
+        loads(document, RulesFile)
+    told = [problem for problem in error.value.problems if problem.path == "rule[0].groups"]
+    (problem,) = told
+    assert "there is no group 'nobody'" in problem.message
 
 
 def test_a_limit_of_users_is_said_to_be_one() -> None:

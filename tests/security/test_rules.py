@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.security.guarded import rules_of
+from tests.security.guarded import Guarded, rules_of
 
 from holdfast.broker.rules import NEVER, Grant, Who, allows, covers, fill, fill_widely, names, overlap
 from holdfast.errors import ConfigError
@@ -315,3 +315,18 @@ def test_which_identifiers_a_pattern_stands_for(pattern: str, client_id: str, fo
 @pytest.mark.parametrize("name", ["", "+", "#", "a/b", "$x"])
 def test_a_name_that_could_mean_more_has_no_identifiers(name: str) -> None:
     assert not names("%u*", name, f"{name}1")
+
+
+@pytest.mark.parametrize(
+    ("filter", "words"),
+    [
+        ("plant/secret/1", "a rule denies this user some of that"),
+        ("plant/#", "a rule denies this user some of that"),
+        ("other/1", "no rule lets this user subscribe to all of that"),
+    ],
+)
+def test_a_refused_filter_is_told_whether_a_rule_denies_it(filter: str, words: str) -> None:
+    document = '[[rule]]\neveryone = true\nsubscribe = ["plant/#"]\ndeny_subscribe = ["plant/secret/#"]\n'
+    answer = Guarded(document).user("alice").subscribe(filter)
+    assert answer.reasons == [0x87]
+    assert words in answer.properties.reason_string

@@ -93,6 +93,10 @@ class Access:
         """The highest QoS with which that session may have the filter; rules.NEVER: not at all."""
         return QOS_HIGHEST
 
+    def why_not(self, session: Session, filter: bytes) -> str:
+        """The words for a filter that it may not have at all."""
+        return "no rule lets this user subscribe to all of that"
+
     def may_read(self, who: Who, topic: bytes) -> bool:
         """Whether that client may have messages of the topic."""
         return True

@@ -124,6 +124,11 @@ class Rules:
             return QOS_HIGHEST if self.may_serve(who.user) else NEVER
         return subscribing(self.rights(who), tuple(filter.decode().split("/")))
 
+    def denies(self, who: Who, filter: bytes) -> bool:
+        """Whether a rule denies that client some of the filter."""
+        levels = tuple(filter.decode().split("/"))
+        return any(overlap(pattern, levels) for pattern in self.rights(who).deny_subscribe)
+
     def may_connect(self, user: str, client_id: str) -> bool:
         """Whether that user's clients may have the identifier."""
         if not self._confines:

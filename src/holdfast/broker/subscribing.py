@@ -304,7 +304,7 @@ class Subscribing:
             )
         qos_max = broker.access.subscribing(session, text)
         if qos_max == NEVER:
-            raise PeerError(Reason.NOT_AUTHORIZED, "no rule lets this user subscribe to all of that")
+            raise PeerError(Reason.NOT_AUTHORIZED, broker.access.why_not(session, text))
         if is_channel(filter):
             broker.channels.check(session, filter, group)
         if wanted.filter not in session.subscriptions:

@@ -89,6 +89,9 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
         yield self._number_problems()
         for key in ("name", "mqtt", "peer"):
             yield self._own_problems(key)
+        yield self._shared_problems()
+        yield self._depth_problems()
+        yield self._server_problems()
         yield self._arbiter_problems()
         yield self._timing_problems()
 
@@ -100,6 +103,27 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
         values = [value for _, value in known(self.members, key)]
         for value in sorted({each for each in values if values.count(each) > 1}):
             yield Problem("member", f"{key} = {value!r} stands at two members; each has its own")
+
+    def _shared_problems(self) -> Iterator[Problem]:
+        peers = {address: index for index, address in known(self.members, "peer")}
+        for index, address in known(self.members, "mqtt"):
+            if address in peers:
+                text = f"{address!r} is the peer address of member[{peers[address]}] too; each is one port's"
+                yield Problem(f"member[{index}].mqtt", text)
+
+    def _depth_problems(self) -> Iterator[Problem]:
+        most = len(self.members)
+        if self.depth > most >= 2:
+            yield Problem("depth", f"found {self.depth}; there are {most} members, so 1 to {most} can be met")
+
+    def _server_problems(self) -> Iterator[Problem]:
+        servers, _, _ = self.zookeeper.partition("/")  # a path of its own may follow the last
+        for server in servers.split(",") if self.zookeeper else ():
+            if parse_address(server.strip()) is None:
+                text = (
+                    f"found {server.strip()!r}; expected HOST:PORT, HOST:PORT, …, for example z1:2181,z2:2181"
+                )
+                yield Problem("zookeeper", text)
 
     def _arbiter_problems(self) -> Iterator[Problem]:
         if self.unarbitrated not in (WAIT, GO_ON):

@@ -305,7 +305,12 @@ def _key_problems(security: Security, base: Path) -> Relations:
     jwt = security.jwt
     if jwt is not None:
         for key in jwt.keys:
-            yield _file_problem("jwt.keys", lambda key=key: key, base, secret=jwt.by_secret)  # type: ignore[misc]
+            yield unreadable("jwt.keys", beside(base, key)) or _exposed_key(jwt, beside(base, key))
+
+
+def _exposed_key(jwt: Jwt, path: str) -> Iterator[Problem]:
+    if jwt.by_secret:
+        yield from exposed("jwt.keys", path)
 
 
 def unreadable(key: str, path: str) -> list[Problem]:

@@ -441,6 +441,12 @@ class Gate(Access):
         rules = self._rules_of(who)
         return QOS_HIGHEST if rules is None else rules.subscribing(who, filter)
 
+    def why_not(self, session: Session, filter: bytes) -> str:
+        who = who_of(session)
+        rules = self._rules_of(who)
+        denied = rules is not None and rules.denies(who, filter)
+        return "a rule denies this user some of that" if denied else super().why_not(session, filter)
+
     def may_read(self, who: Who, topic: bytes) -> bool:
         rules = self._rules_of(who)
         return rules is None or rules.subscribing(who, topic) != NEVER
