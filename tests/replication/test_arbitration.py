@@ -476,3 +476,23 @@ def test_nobody_vouches_with_what_a_member_said_before_it_knew_of_the_view_that_
     for standing in (Standing(8, "a"), Standing(8, "c", heirs=("a",))):
         present = (Heard("a", told), Heard("c", 8))
         assert is_won(standing, Claim(13, 0, present=present), "b", "1") is won
+
+
+@pytest.mark.parametrize("lost", ["first", "second"])
+def test_without_the_arbiter_an_heir_that_is_lost_stops_promises_though_another_is_connected(
+    lost: str,
+) -> None:
+    group = ArbitratedGroup(3)
+    publisher = away_and_publisher(group)
+    group.pass_time(100 * MS)
+    heirs = group.primary.view.heirs
+    assert len(heirs) == 2
+    group.arbiter.reached_by.clear()
+    group.crash(heirs[0] if lost == "first" else heirs[1])
+    publisher.publish("loose/1", b"x", qos=1, packet_id=7)
+    group.pass_time(5_000 * MS, 5 * MS)
+    assert group.primary.view.heirs == (heirs[1:] if lost == "first" else heirs[:1])
+    assert acks(publisher) == []
+    group.arbiter.reached_by |= set("abc")
+    group.pass_time(2_000 * MS, 5 * MS)
+    assert acks(publisher) == [7]
