@@ -245,7 +245,7 @@ def test_a_revoked_certificate_opens_nothing_and_a_new_list_holds_without_a_rest
 
     with Secured(tmp_path, table(authority.revoke(other))) as process:
         assert [answers(process, press), answers(process, other)] == [True, False]
-        assert "revoked" in process.await_log("event=refused")
+        assert "revoked" in process.await_log("event=refused", "address=127.0.0.1")
         process.file.write_text(table(issued.certificate))
         os.kill(process.pid, signal.SIGHUP)
         assert "holds no list" in process.await_log("not reloaded")

@@ -9,9 +9,7 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-import socket
 import time
 from itertools import islice
 
@@ -23,6 +21,7 @@ from holdfast.replication.member import Member
 from holdfast.replication.roles import Role
 from holdfast.replication.sharing import Sharing
 from holdfast.runtime.log import log_event
+from holdfast.runtime.places import address_of
 from holdfast.runtime.server import Server
 from holdfast.runtime.tls import Certificates, Contexts
 from holdfast.security.audit import CHANGES_TOLD_MAX, EVERYBODY, changes
@@ -110,23 +109,6 @@ class Guard:
         rest = sum(1 for _ in told)
         if rest:
             log_event("rights changed", {"user": EVERYBODY, "what": f"{rest} changes more"})
-
-
-def address_of(fd: int) -> str:
-    """Where a connection comes from, as `place_of` has it."""
-    if fd < 0:
-        return ""
-    try:
-        with socket.socket(fileno=os.dup(fd)) as connection:
-            host = str(connection.getpeername()[0])
-    except OSError:
-        return ""
-    return place_of(host)
-
-
-def place_of(host: str) -> str:
-    """An address without its port; of IPv6 the half that says whose network it is."""
-    return ":".join(host.split(":")[:4]) if ":" in host and "." not in host else host
 
 
 def listeners_for(security: Security, listen: list[Address]) -> list[Listener]:

@@ -22,9 +22,9 @@ from holdfast.errors import Unavailable
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
 from holdfast.replication.views import Claim, Standing, why_lost
-from holdfast.runtime.guard import address_of, place_of
 from holdfast.runtime.layers import Layers
 from holdfast.runtime.listeners import member_listening
+from holdfast.runtime.places import address_of, place_of
 from holdfast.runtime.server import Server
 from holdfast.runtime.tls import Certificates, greet
 from holdfast.runtime.zookeeper import Arbiter

@@ -34,6 +34,7 @@ from holdfast.runtime.kernel cimport (
 )
 from holdfast.runtime.layers cimport Layers
 from holdfast.runtime.listening cimport GREETERS_MAX, Listening
+from holdfast.runtime.places import address_of
 from holdfast.runtime.slots cimport FREE, GREETING, LINGERING, LISTENER, OPEN, Kind, Slot, is_greedy, of_interest
 
 cdef enum:
@@ -493,7 +494,8 @@ cdef class Poller:
     cdef void _turn_away(self, int fd, Layers layers, int reason, why) except *:
         """Ends greetings; the peer is told in the words of its layers, as far as the socket takes them now."""
         if why is not None:
-            self.broker.count_refusal(reason, why)
+            address = address_of(fd)
+            self.broker.count_refusal(reason, why, {"address": address} if address else None)
         self._greeted(fd, layers)
         layers.part()
         self._send_sealed(fd, layers)
