@@ -107,7 +107,7 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
     def _shared_problems(self) -> Iterator[Problem]:
         peers = {address: index for index, address in known(self.members, "peer")}
         for index, address in known(self.members, "mqtt"):
-            if address in peers:
+            if address in peers and not address.endswith(":0"):  # 0: any that is free
                 text = f"{address!r} is the peer address of member[{peers[address]}] too; each is one port's"
                 yield Problem(f"member[{index}].mqtt", text)
 
