@@ -301,7 +301,7 @@ def test_a_member_that_is_overloaded_leaves_what_it_has_to_another() -> None:
     nothing_is_held(bench)
 
 
-@pytest.mark.parametrize("at_once", [1, 12, 13, 96])
+@pytest.mark.parametrize("at_once", [96, 480])
 def test_it_is_done_in_pieces(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session with much ends over many turns, and nobody else waits for that."""
     monkeypatch.setattr(subscribing, "CLEARED_AT_ONCE", at_once)
@@ -309,7 +309,7 @@ def test_it_is_done_in_pieces(at_once: int, monkeypatch: pytest.MonkeyPatch) -> 
     ends, other = member(bench, "ends", SHORT_S), member(bench, "other")
     leave(bench, ends)
     leave(bench, other)
-    sent = publish(bench, 1000, kinds=("tolerant",))
+    sent = publish(bench, 2000, kinds=("tolerant",))
     bench.now_ns += (SHORT_S + 1) * S
     before, most, turns = session_of(bench, "other").queued, 0, 0
     while session_of(bench, "other").queued < len(sent):
