@@ -9,6 +9,7 @@ from tests.broker.bench import book, contract
 from tests.replication.notebook import Notebook
 from tests.replication.pair import MS, Client, Group
 
+from holdfast.broker.replaying import SETTLED_EVERY_NS
 from holdfast.config import Limits
 from holdfast.contract.model import ContractBook
 from holdfast.mqtt.packets import Disconnect, Puback, Publish, Subscribe, Subscription
@@ -346,6 +347,7 @@ def test_a_member_that_heard_no_beat_goes_on_above_the_numbers_of_subscriptions(
     subscriber = group.client("s")
     group.client("p").say(Publish(topic="loose/r", payload=b"retained", retain=True))
     subscriber.subscribe("loose/+", qos=1)
+    group.pass_time(2 * SETTLED_EVERY_NS)
     group.notebooks["a"] = Notebook()
     back = group.start("a")
     group.pass_time(50 * MS)

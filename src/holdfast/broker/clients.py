@@ -262,6 +262,7 @@ class Clients:
         if session.missed:
             self.broker.core.tell_the_rest()
         session.attach(connection, window or WINDOW_DEFAULT)
+        self.broker.subscribing.replays.attached(session)
 
     def _session_for(
         self, connection: Connection, who: Who, packet: Connect, now_ns: int

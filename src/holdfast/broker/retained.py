@@ -61,6 +61,7 @@ class RetainedNames:
         self._plain = _Node()
         self._special = _Node()  # names that begin with '$', which no wildcard at the first level reaches
         self._names: dict[bytes, None] = {}
+        self.gone = 0  # names that were removed so far
 
     def _root(self, name: bytes) -> _Node:
         return self._special if name.startswith(b"$") else self._plain
@@ -86,6 +87,7 @@ class RetainedNames:
                 return
             path.append(child)
         path[-1].name = None
+        self.gone += 1
         for at in range(len(levels) - 1, -1, -1):
             if path[at + 1].children or path[at + 1].name is not None:
                 return

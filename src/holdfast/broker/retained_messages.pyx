@@ -38,8 +38,10 @@ cdef class RetainedMessages(Protection):
                 PyBytes_FromStringAndSize(<char*>message_props(m), m.props_size),
                 PyBytes_FromStringAndSize(<char*>message_payload(m), m.payload_size))
 
-    def offer_retained(self, bytes topic not None, Subscription subscription not None, uint64_t until) -> bool:
-        """Sends a topic's retained message, if it has one published up to then, to a new subscription."""
+    def offer_retained(self, bytes topic not None, Subscription subscription not None, uint64_t until,
+                       bint again=False) -> bool:
+        """Sends a topic's retained message, if it has one published up to then, to a new subscription. `again`: another
+        broker began with that, and what it had under way goes on anyway."""
         cdef const uint8_t* text = <const uint8_t*>(<char*>topic)
         cdef Topic* record = self.topics.find(text, len(topic), self.topics.hash_of(text, len(topic)))
         cdef Message* m
@@ -47,6 +49,9 @@ cdef class RetainedMessages(Protection):
             return False
         m = record.retained
         if m.minor > until:
+            return False
+        if again and subscription.since > m.minor and subscription.session.recovered is not None \
+                and m.minor in subscription.session.recovered:
             return False
         if m.expires_ns and self.board.now_ns >= m.expires_ns:
             self.retain(record, NULL, 0)

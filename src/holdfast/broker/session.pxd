@@ -82,7 +82,8 @@ cdef class Session(Holding):
     cdef JobQueue lanes[LANES]
     cdef Flight* flights
     cdef uint32_t flights_cap
-    cdef uint64_t head, tail, resend    # deliveries, counted since the session began
+    cdef readonly uint64_t head, tail   # deliveries, counted since the session began
+    cdef uint64_t resend
     cdef uint64_t announced, announced_safe # up to where heir and journal heard of them; surely, the journal
     cdef uint64_t announced_turn            # of the journal: then it knows the rest
     cdef uint32_t behind        # steps of QoS 2 deliveries that wait for the journal

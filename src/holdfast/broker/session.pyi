@@ -20,6 +20,8 @@ class Session:
     in_flight: int
     queued: int
     queued_bytes: int
+    head: int
+    tail: int
     @property
     def held_bytes(self) -> int: ...
     held_since_ns: int

@@ -79,6 +79,7 @@ class Made(Struct, eq=False):
     subscription: Subscription
     before: Subscription | None
     number: int  # the last publication that it does not see
+    replays: bool  # it gets retained messages up to there
 
 
 class Asked(Struct, eq=False):
@@ -127,7 +128,7 @@ def wants_retained(subscription: Subscription, fresh: bool) -> bool:
 class Subscribing:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.replays = Replays(broker.core, broker.retained_names)
+        self.replays = Replays(broker)
         self._leaving: list[Left] = []
         self._replaced: dict[Subscription, Made] = {}  # by what went before it, while it is not granted
 
@@ -166,7 +167,8 @@ class Subscribing:
         except PeerError as error:
             return Refused(wanted.filter, error.with_traceback(None))
         before = session.subscriptions.get(wanted.filter)
-        made = Made(wanted.filter, subscription, before, number)
+        replays = self._owe(subscription, before, number)
+        made = Made(wanted.filter, subscription, before, number, replays)
         if before is not None:
             self._replaced[before] = made
         self.enter(subscription, wanted.filter)
@@ -177,6 +179,16 @@ class Subscribing:
             return Refused(wanted.filter, PeerError(Reason.QUOTA_EXCEEDED, why_not))
         self.broker.recorder.subscribed(subscription, wanted.filter)
         return made
+
+    def _owe(self, subscription: Subscription, before: Subscription | None, number: int) -> bool:
+        """What of retained messages the subscription is owed; whether more than was owed before."""
+        if wants_retained(subscription, before is None):
+            if not self.broker.retained_names.surely_none(subscription.filter):
+                subscription.owed = number
+        elif before is not None:
+            subscription.owed = before.owed
+            return False
+        return subscription.owed > 0
 
     def _too_much(self, session: Session) -> str:
         """Why a subscription that is new cannot stay: what it takes, or how far a topic could have to go
@@ -262,7 +274,7 @@ class Subscribing:
     def _follow_up(self, made: Made, asked: Asked) -> None:
         if asked.last:
             self.broker.channels.want(made.subscription, asked.last)
-        if wants_retained(made.subscription, made.before is None):
+        if made.replays:
             self.replays.add(made.subscription, made.wanted, made.number)
 
     def _settle(self, made: Made, kept: bool) -> None:
@@ -286,6 +298,8 @@ class Subscribing:
         else:
             self.enter(before, made.wanted)
             self.broker.recorder.subscribed(before, made.wanted)
+            if before.owed:
+                self.replays.add(before, made.wanted, before.owed)
 
     def _prepare(self, session: Session, wanted: Wanted, asked: Asked, since: int) -> Subscription:
         """The subscription as it would be, once it is sure that it may be."""
@@ -456,6 +470,8 @@ class Subscribing:
         if subscription is not None:
             self.broker.access.subscribed(session, -1)
             self.broker.recorder.unsubscribed(session, wanted)
+            if subscription.owed:
+                self.replays.forget(session, wanted)
             self._remove(subscription)
 
     def _remove(self, subscription: Subscription) -> None:
@@ -514,6 +530,7 @@ class Subscribing:
         is anything left that waited for it."""
         self.broker.access.subscribed(session, -len(session.subscriptions))
         dropped, session.subscriptions = session.subscriptions, {}
+        self.replays.ended(session)
         self.broker.works.end(self._drop_all(session, dropped))
         if self.broker.core.ended:
             all_ended = self.broker.core.ended
@@ -549,4 +566,5 @@ def with_qos(subscription: Subscription, qos: int) -> Subscription:
         deadline_ns=subscription.deadline_ns,
         loss=subscription.loss,
         since=subscription.since,
+        owed=subscription.owed,
     )

@@ -39,6 +39,7 @@ cdef class Subscription:
     cdef readonly int64_t loss          # what this subscriber asks for; -1: nothing
     cdef public uint64_t since          # the first publication that it sees
     cdef SharedGroup within             # of a shared subscription that was entered
+    cdef public uint64_t owed           # up to which publication its client may still lack retained messages; 0: none
 
 
 cdef class Ended:

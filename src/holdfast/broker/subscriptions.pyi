@@ -17,6 +17,7 @@ class Subscription:
     deadline_ns: int
     loss: int
     since: int
+    owed: int
     @property
     def group_since(self) -> int: ...
     def __init__(
@@ -33,6 +34,7 @@ class Subscription:
         deadline_ns: int = 0,
         loss: int = -1,
         since: int = 0,
+        owed: int = 0,
     ) -> None: ...
 
 class Ended:

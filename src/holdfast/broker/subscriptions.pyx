@@ -30,7 +30,8 @@ cpdef int64_t weight_of(bytes filter, str group):
 cdef class Subscription:
     def __init__(self, Session session not None, bytes filter not None, *, str group=None, uint8_t qos=0,
                  bint no_local=False, bint retain_as_published=False, uint8_t retain_handling=0,
-                 uint32_t identifier=0, int64_t deadline_ns=0, int64_t loss=-1, uint64_t since=0) -> None:
+                 uint32_t identifier=0, int64_t deadline_ns=0, int64_t loss=-1, uint64_t since=0,
+                 uint64_t owed=0) -> None:
         self.session = session
         self.filter = filter
         self.group = group
@@ -42,6 +43,7 @@ cdef class Subscription:
         self.deadline_ns = deadline_ns
         self.loss = loss
         self.since = since
+        self.owed = owed
 
     @property
     def group_since(self) -> int:

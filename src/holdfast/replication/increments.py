@@ -56,6 +56,7 @@ class SubscriptionNow(msgspec.Struct, tag="+", array_like=True, frozen=True):
     deadline_ns: int
     loss: int
     since: int
+    owed: int = 0
 
 
 class SubscriptionGone(msgspec.Struct, tag="-", array_like=True, frozen=True):
@@ -112,6 +113,7 @@ def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow
         deadline_ns=subscription.deadline_ns,
         loss=subscription.loss,
         since=subscription.group_since,
+        owed=subscription.owed if subscription.qos else 0,
     )
 
 
@@ -170,7 +172,9 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
         case SubscriptionNow():
             session = broker.clients.sessions.get(increment.key)
             if session is not None:
-                broker.subscribing.enter(_subscription(session, increment), increment.wanted)
+                subscription = _subscription(session, increment)
+                broker.subscribing.enter(subscription, increment.wanted)
+                broker.subscribing.replays.told(subscription, increment.wanted)
                 broker.core.number_from(increment.since)
         case SubscriptionGone():
             session = broker.clients.sessions.get(increment.key)
@@ -196,6 +200,7 @@ def _subscription(session: Session, increment: SubscriptionNow) -> Subscription:
         "deadline_ns": increment.deadline_ns,
         "loss": increment.loss,
         "since": increment.since,
+        "owed": increment.owed,
     }
     return Subscription(session, filter.encode(), **details)
 
