@@ -19,11 +19,9 @@ from holdfast.contract.model import Contract
 from holdfast.lab.cpu import place
 from holdfast.lab.group import Group, Settings, running_group
 from holdfast.lab.steady import Seen, Steady, watching
-from holdfast.runtime.ahead import go_ahead
 from holdfast.units import MS
 
 from .contracts import FRAME
-from .measure import alone
 from .report import Outcome, Table, Verdict
 from .stage import Run
 
@@ -118,7 +116,7 @@ def account(
 
 def stalls(run: Run) -> Outcome:
     stops = STOPS_QUICK if run.quick else STOPS
-    settings = Settings(heartbeat="10ms", silence="", ahead=alone(go_ahead))
+    settings = Settings(heartbeat="10ms", silence="", realtime=True)
     with tempfile.TemporaryDirectory(prefix="holdfast-stalls-") as folder:
         patient = Path(folder) / "patient.toml"
         patient.write_text(PATIENT)

@@ -137,6 +137,10 @@ def test_followers_do_as_the_primary_says() -> None:
     stall(group, "a", 80 * MS)
     (silence_ns,) = {each.silence.ns for each in group.members.values()}
     assert silence_ns == 2 * group.members["b"].silence.gaps.longest_ns >= 160 * MS
+    primary = group.primary.silence
+    primary.ns, primary.look = 123 * MS, lambda now_ns, told: False  # type: ignore[method-assign]
+    group.pass_time(50 * MS)
+    assert {each.silence.ns for each in group.members.values()} == {123 * MS}
 
 
 def test_a_primary_that_woke_hears_clients_when_its_heir_has_answered() -> None:
@@ -259,7 +263,8 @@ def test_a_gap_that_an_heir_saw_is_told_to_the_primary() -> None:
 
 
 def test_one_round_trip_that_met_a_standstill_is_no_slow_link() -> None:
-    group = derived()
-    stall(group, "b", 80 * MS)
+    group = Group(2, silence_ns=30 * MS)
+    group.pass_time(100 * MS)
+    stall(group, "b", 60 * MS)
     group.pass_time(200 * MS)
     assert said(group, "link too slow") == []

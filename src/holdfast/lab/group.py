@@ -141,6 +141,9 @@ class Settings:
     depth: int = 2
     relayed: bool = False
     ahead: bool = False
+    realtime: bool = (
+        False  # as members are by themselves; one that is saturated the kernel stops now and then
+    )
     options: dict[str, object] = field(default_factory=dict)
     security: dict[str, str] = field(default_factory=dict)  # the file of each member that has one
 
@@ -172,6 +175,7 @@ class Group:
         options = {
             "listen": [[LOOPBACK, member.port]],
             "contracts": str(self.contracts[name]),
+            "realtime": self.settings.realtime,
             **self.settings.options,
         }
         if name in self.settings.security:

@@ -98,9 +98,9 @@ class History:
         if at_ns is None or name != self._primary:
             return
         woke_ns = now_ns - beat.woke_ns
-        self._took_over_ns = None
         if not beat.stood_ns or not woke_ns - beat.stood_ns <= at_ns <= woke_ns + beat.stood_ns:
             return
+        self._took_over_ns = None
         self.alive_total += 1
         last = self.failovers.pop()
         why = f"it stood still for {about_ns(beat.stood_ns)}"

@@ -307,7 +307,8 @@ class Peers:
         state.echo_ns, state.echo_heard_ns = beat.sent_ns, now_ns
         if beat.echo_ns:
             state.way_ns = max(0, now_ns - beat.echo_ns - beat.held_ns) // 2
-            state.trips_far = state.trips_far + 1 if 2 * state.way_ns > self.silence.ns else 0
+            if beat.echo_ns != state.heard_us_ns:  # the same is echoed until another is heard
+                state.trips_far = state.trips_far + 1 if 2 * state.way_ns > self.silence.ns else 0
             if not state.far and state.trips_far >= FAR_TRIPS:  # one may have met a standstill
                 state.far = True
                 trip_ms, silence_ms = 2 * state.way_ns // MS, self.silence.ns // MS

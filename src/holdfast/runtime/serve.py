@@ -32,7 +32,7 @@ from holdfast.runtime.log import log_event, set_form, write_rest
 from holdfast.runtime.membership import Membership
 from holdfast.runtime.notify import notify
 from holdfast.runtime.options import BrokerOptions
-from holdfast.runtime.priority import Priority, take_priority
+from holdfast.runtime.priority import Priority, lift_threads, take_priority
 from holdfast.runtime.reporting import Reporter
 from holdfast.runtime.server import Server
 from holdfast.runtime.signals import hold_signals, let_signals_in
@@ -57,7 +57,7 @@ def serve(options: BrokerOptions) -> None:
     check_open(loaded.known.security, listeners, options.security)
     certificates = load_certificates(loaded.known.security, str(options.security))
     raise_file_limit(book.limits.connections_max)
-    priority = take_priority()
+    priority = take_priority(realtime=options.realtime and options.group is not None)
     log_event("priority", {"processor": priority.processor, "memory": priority.memory})
     # What lives now lives to the end: the collector need not look at it again.
     gc.collect()
@@ -83,6 +83,7 @@ async def _serve(
     if options.security is not None:
         guard = Guard(host, server, loaded, options.security, certificates)
     keeper = None if options.data is None else keep(host, options.data, book.limits, server)
+    lift_threads()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
