@@ -1,3 +1,4 @@
+from holdfast.broker.room import Room
 from holdfast.broker.session import Session
 
 NODE_WEIGHT: int
@@ -48,7 +49,9 @@ class SharedGroup:
 
 class SubscriptionTree:
     count: int
-    weight: int
+    room: Room
+    @property
+    def weight(self) -> int: ...
     visited: int
     grown: int
     @property
