@@ -5,6 +5,7 @@ Laws:
 - who pays is a user, or the address of who gave no name. Who holds as much as is still free is refused
   more, so it has half of the room at most, and of that each of its sessions has half. A session for which
   nobody pays has half of the room itself. While there is ample room nobody is asked
+- of all this large sessions leave an eighth: who asks for little is let in, however much they hold
 - what was granted is never asked about again: a backup and a journal charge what they are told
 - a session that ends gives back all that it took, as its subscriptions leave the tree
 """

@@ -3,8 +3,14 @@
 # Laws:
 #   what is taken is what was added and not taken away, by whoever did
 #   who holds as much as is still free is refused more; while there is ample room nobody is
+#   a part of the room is for small sessions alone: however much large ones take, one that asks for little is let in
 
 from libc.stdint cimport int64_t
+
+cdef enum:
+    SMALL_BYTES = 8192      # a session with a few filters
+    RESERVED_PART = 8       # this part of the room is for small ones alone
+
 
 cdef class Room:
     cdef public int64_t bytes_max   # 0: nobody is refused anything
