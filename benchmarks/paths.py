@@ -22,7 +22,7 @@ from tests.security.guarded import Guarded
 from holdfast.broker.connection import Connection
 from holdfast.contract.model import ContractBook
 from holdfast.mqtt.codec import encode
-from holdfast.mqtt.packets import Connect, Disconnect, Packet, Publish, Subscribe, Subscription
+from holdfast.mqtt.packets import Connect, Disconnect, Packet, Publish, Pubrel, Subscribe, Subscription
 
 BATCH, MANY = 50, 500  # messages in a write
 MESSAGES = 10_000
@@ -31,7 +31,7 @@ CLIENTS = 200
 RETAINED = 20
 CONNACK, SUBACK = 0x20, 0x90
 COPIED_WITHIN = 12 * MS  # a copy waits a while for a dispatch that makes it superfluous
-PUBLISH_QOS1 = 0x32
+PUBLISH, PUBACK, PUBREC, PUBCOMP = 0x30, 0x40, 0x50, 0x70
 PASSWORD = b"a password"
 RULES = """
 [[rule]]
@@ -76,13 +76,14 @@ class Raw:
         self.connection.feed(data, bench.now_ns, WALL_NS + bench.now_ns)
         bench.run()
 
-    def acknowledge(self, topic_bytes: int, messages: int) -> None:
-        """PUBACK for all that came: messages of one size, with topics of one length."""
+    def acknowledge(self, topic_bytes: int, messages: int, qos: int = 1) -> None:
+        """PUBACK or PUBREC for all that came: messages of one size, with topics of one length."""
         out, self.out = self.out, b""
         size, rest = divmod(len(out), messages)
         assert not rest, "messages of several sizes"
-        assert out[0] == PUBLISH_QOS1, out[:80]
-        acknowledgements = bytearray(b"\x40\x02\x00\x00" * messages)
+        assert out[0] == PUBLISH | qos << 1, out[:80]
+        first = PUBACK if qos == 1 else PUBREC
+        acknowledgements = bytearray(bytes([first, 2, 0, 0]) * messages)
         at = 4 + topic_bytes
         acknowledgements[2::4], acknowledgements[3::4] = out[at::size], out[at + 1 :: size]
         self.feed(bytes(acknowledgements))
@@ -131,6 +132,26 @@ def messages(bench: Bench | Group, prefix: str, qos: int, size: int = BATCH, fan
     if isinstance(bench, Group):
         assert bench.primary.broker.core.copies >= writes * size
     return writes * size
+
+
+def qos2() -> int:
+    """Each message is released and completed, on both sides, before the next write."""
+    bench = Bench(fast())
+    publisher, reader = raw(bench, "publisher"), subscriber(bench, "subscriber", "fast/+", 2)
+    data = batch("fast", 2, BATCH)
+    releases = b"".join(encode(Pubrel(number + 1), 5) for number in range(BATCH))
+    for _ in rounds(WARM_UP, MESSAGES // BATCH):
+        bench.now_ns += MS
+        publisher.feed(data)
+        reader.acknowledge(len("fast/000"), BATCH, 2)
+        completions, reader.out = bytearray(reader.out), b""
+        assert len(completions) == 4 * BATCH
+        completions[::4] = bytes([PUBCOMP]) * BATCH
+        reader.feed(bytes(completions))
+        publisher.feed(releases)
+        assert len(publisher.out) == 8 * BATCH
+        publisher.out = b""
+    return MESSAGES
 
 
 def qos0() -> int:
@@ -278,6 +299,7 @@ PATHS: dict[str, Callable[[], int]] = {
     "message, QoS 0, 500 a write": qos0_many,
     "message, QoS 1, 50 a write": qos1,
     "message, QoS 1, 500 a write": qos1_many,
+    "message, QoS 2, 50 a write": qos2,
     "message, QoS 0, journal": qos0_journal,
     "message, QoS 1, journal": qos1_journal,
     "message, QoS 1, durable": durable,

@@ -17,6 +17,7 @@ from holdfast.mqtt.packets import Connack, Connect, Disconnect, Properties, Unsu
 KEPT = Properties(session_expiry=3600)
 QUOTA_EXCEEDED = 0x97
 ROOM = 100_000
+SMALL = 8192
 
 
 def limited(room: int = ROOM) -> Bench:
@@ -150,7 +151,7 @@ def test_a_will_has_room_up_to_the_bound(over: int) -> None:
     empty = Will("w", b"")
     least = session_weight("c") + will_weight(empty)
     bench = limited(ROOM)
-    packet = Connect(client_id="c", will=Will("w", b"x" * (ROOM // 2 - least + over)), properties=KEPT)
+    packet = Connect(client_id="c", will=Will("w", b"x" * (ROOM * 7 // 16 - least + over)), properties=KEPT)
     assert answer(bench, packet).reason == (QUOTA_EXCEEDED if over > 0 else 0)
     assert len(bench.broker.clients.sessions) == (0 if over > 0 else 1)
     if over <= 0:
@@ -158,6 +159,37 @@ def test_a_will_has_room_up_to_the_bound(over: int) -> None:
         assert answer(bench, again).reason == 0  # what it has is not asked about again
         larger = Connect(client_id="c", will=Will("w", b"x" * 60_000), clean_start=False)
         assert answer(bench, larger).reason == QUOTA_EXCEEDED
+
+
+def test_however_much_large_sessions_hold_a_small_one_is_let_in() -> None:
+    room = 1_000_000
+    bench, large = limited(room), 0
+    for number in range(60):
+        packet = Connect(client_id=f"large{number}", will=Will("w", b"x" * 8_000), properties=KEPT)
+        if answer(bench, packet).reason:
+            continue
+        large += 1
+        connection = bench.broker.clients.sessions[f"large{number}"].link
+        assert connection is not None
+        fill(bench.clients[connection], f"large{number}")
+    assert large > 5
+    assert room * 3 // 4 < bench.broker.holdings.total <= room * 7 // 8
+    for number in range(20):
+        small = bench.client(f"small{number}", properties=KEPT)
+        for each in range(3):
+            assert small.subscribe(f"small/{number}/{each}").reasons == [0]
+    assert bench.broker.holdings.total <= room
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_session_is_small_up_to_the_bound(over: int) -> None:
+    bench = limited(ROOM)
+    least = session_weight("c") + will_weight(Will("w", b""))
+    packet = Connect(client_id="c", will=Will("w", b"x" * (SMALL - least + over)), properties=KEPT)
+    while bench.broker.holdings.total + 2 * (SMALL + 1) <= ROOM * 7 // 8:
+        bench.client(f"o{bench.broker.connections_made:04}", properties=KEPT)
+    assert bench.broker.holdings.total + 2 * SMALL <= ROOM
+    assert answer(bench, packet).reason == (QUOTA_EXCEEDED if over else 0)
 
 
 def test_sessions_without_clients_are_refused_when_there_is_no_room() -> None:

@@ -204,7 +204,7 @@ def test_open_exchanges_are_in_a_snapshot_and_those_that_are_over_are_not() -> N
     for _ in range(3):
         notebook.crash()
         kept = bench(notebook)
-        assert kept.broker.clients.sessions["p"].received == {1}
+        assert set(kept.broker.clients.sessions["p"].received or ()) == {1}
         assert kept.keeping is not None
         assert len(kept.keeping.undone) == 3
     publisher = kept.client("p", **FOREVER)

@@ -85,7 +85,7 @@ def test_a_will_has_room_up_to_the_bound(over: int) -> None:
     room = ROOM // 2
     bench = limited(room)
     least = session_weight("alice\0c") + will_weight(Will("w", b""))
-    will = Will("w", b"x" * (room // 4 - least + over))
+    will = Will("w", b"x" * (room * 7 // 32 - least + over))
     assert reason(come(bench, "c", ALICE, will)) == (QUOTA if over > 0 else 0)
     if over <= 0:
         assert reason(come(bench, "c", ALICE, will, clean=False)) == 0  # it has that one already

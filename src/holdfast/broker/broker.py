@@ -26,6 +26,7 @@ from holdfast.broker.connection import Connection
 from holdfast.broker.contracts import ContractIndex
 from holdfast.broker.core import Core
 from holdfast.broker.holdings import Holdings
+from holdfast.broker.identifiers import forget
 from holdfast.broker.link import Inbox
 from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedNames
@@ -111,7 +112,7 @@ class Broker:
         self.view: ViewNote | None = None
         self.referral: str | None = None  # where the clients of a broker that ends should go
         self.access = Access()
-        self.holdings = Holdings(self.limits, self.core.tree)
+        self.holdings = Holdings(self.limits, self.core.board.room)
         self.connections: dict[Connection, None] = {}  # a set in the order of opening: runs repeat exactly
         self.connections_made = 0
         self.refusals: Counter[int] = Counter()
@@ -319,9 +320,8 @@ class Broker:
         """It takes nothing: who waits for it is refused, and may send a QoS 2 message again as a new one."""
         for serial, packet_id in self.core.journal_fails():
             session = self.clients.by_serial.get(serial)
-            for identifiers in (session.received, session.kept) if session is not None else ():
-                if identifiers is not None:
-                    identifiers.discard(packet_id)
+            if session is not None:
+                forget(session, packet_id)
 
     def reload(self, book: ContractBook) -> None:
         """New contracts: every topic looks up its own again; limits of running parts stay as they are."""

@@ -23,6 +23,7 @@ cdef class Connection(Intake):
     cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias) except? NULL
     cdef bint _acknowledgement(self, uint8_t first, const uint8_t* body, uint32_t size) except -1
     cdef void _released(self, uint16_t packet_id)
+    cdef bint _is_durable(self, Topic* topic) noexcept
     cdef bint _is_new(self, Topic* topic, Draft* draft)
     cdef void _answer(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef bint _may_publish(self, Topic* topic) noexcept

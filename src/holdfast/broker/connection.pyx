@@ -6,12 +6,13 @@ from libc.stdlib cimport calloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from holdfast.broker.core cimport Draft
-from holdfast.broker.identifiers cimport is_new, receive
+from holdfast.broker.identifiers cimport has_received, has_room, is_new, receive
 from holdfast.broker.intake cimport Intake
 from holdfast.broker.message cimport Topic, topic_unpin
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.refusals cimport (
-    BROKERS_OWN, NO_JOURNAL, NO_TOPIC, NOT_GIVEN, NOT_RETAINED, NOT_WITH_QOS, STILL_TAKEN, reason_of, text_of,
+    BROKERS_OWN, NO_IDENTIFIER, NO_JOURNAL, NO_TOPIC, NOT_GIVEN, NOT_RETAINED, NOT_WITH_QOS, STILL_TAKEN, reason_of,
+    text_of,
 )
 from holdfast.broker.session cimport Session
 from holdfast.broker.terms cimport Terms
@@ -170,7 +171,7 @@ cdef class Connection(Intake):
         if self.fault is not None:
             return 0
         if draft.qos:
-            if draft.qos == 2 and self.session.received is not None and packet_id in self.session.received:
+            if draft.qos == 2 and has_received(self.session, packet_id):
                 if not first & 8 and self.session.recalled is not None and self._is_new(topic, &draft):
                     self.core.over(self.session, packet_id)
                 elif topic == NULL:
@@ -191,6 +192,8 @@ cdef class Connection(Intake):
             why = BROKERS_OWN
         elif topic == DENIED or self.permit is not None and not self._permitted(topic, &draft):
             why = self._forbidden(topic, &draft)
+        elif draft.qos == 2 and not has_room(self.session, self._is_durable(topic)):
+            why = NO_IDENTIFIER
         elif self.serves and self._hear(topic, &draft):
             why = 0
             if draft.qos == 2:
@@ -201,13 +204,16 @@ cdef class Connection(Intake):
             why = self.core.accept(topic, &draft, self, self.session.serial, ack)
             self.number_published = self.core.number
             if draft.qos == 2 and (why == 0 or why & STILL_TAKEN):
-                receive(self.session, packet_id, (<Terms>topic.terms).durable and self.core.durable_log is not None)
+                receive(self.session, packet_id, self._is_durable(topic))
         if why:
             if topic != NULL and topic != DENIED:
                 self._refuse(why, topic.text, topic.size, ack)
             else:
                 self._refuse(why, body + 2, topic_size, ack)
         return self.fault is None and not self.blocked
+
+    cdef bint _is_durable(self, Topic* topic) noexcept:
+        return (<Terms>topic.terms).durable and self.core.durable_log is not None
 
     cdef bint _is_new(self, Topic* topic, Draft* draft):
         """Whether a message of QoS 2 is another than the one that the journal knows under its identifier."""
@@ -449,7 +455,7 @@ cdef class Connection(Intake):
     cdef void _released(self, uint16_t packet_id):
         """PUBREL: the client will not send that QoS 2 message again."""
         cdef int64_t index
-        cdef bint known = self.session.received is not None and packet_id in self.session.received
+        cdef bint known = has_received(self.session, packet_id)
         index = self.owe(0x70, packet_id)
         if index < 0:
             return

@@ -56,6 +56,7 @@ cdef class Core(RetainedMessages):
         self.topics = TopicTable(limits.topics_max, limits.topics_bytes_max, seed)
         self.board.tenants = self.topics.tenants
         self.tree = self.board.tree = SubscriptionTree()
+        self.board.room = self.tree.room
         self.policy = <PolicyKind>policy
         self.control = deque()
         self.aside = deque()

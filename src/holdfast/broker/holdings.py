@@ -1,10 +1,11 @@
 """What sessions, their wills and their subscriptions take of memory, and whose they are.
 
 Laws:
-- what all take together is what sessions and wills weigh, and what the tree of filters says that it does
+- what all take together is what sessions, wills and identifiers in use weigh, and the tree of filters
 - who pays is a user, or the address of who gave no name. Who holds as much as is still free is refused
   more, so it has half of the room at most, and of that each of its sessions has half. A session for which
   nobody pays has half of the room itself. While there is ample room nobody is asked
+- of all this large sessions leave an eighth: who asks for little is let in, however much they hold
 - what was granted is never asked about again: a backup and a journal charge what they are told
 - a session that ends gives back all that it took, as its subscriptions leave the tree
 """
@@ -13,14 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.broker.room import Room
 from holdfast.broker.session import Payer, Session
-from holdfast.broker.subscriptions import SubscriptionTree
 from holdfast.broker.weights import PAIR, WIDE, WILL, will_weight
 from holdfast.mqtt.packets import Connect, Will
 
 if TYPE_CHECKING:
     from holdfast.config import Limits
 
+NOBODY = -1  # pays
 SESSION = 1200  # bytes, as measured with many
 PAYERS = 64  # so many may be known who pay for nothing any more, or as many as pay
 
@@ -30,22 +32,21 @@ def session_weight(key: str) -> int:
 
 
 class Holdings:
-    def __init__(self, limits: Limits, tree: SubscriptionTree) -> None:
-        self._bytes_max = limits.sessions_bytes_max
-        self._tree = tree
-        self._taken = 0  # by sessions and wills
+    def __init__(self, limits: Limits, room: Room) -> None:
+        self._room = room
         self._payers: dict[str, Payer] = {}
         self._payers_max = PAYERS
         largest = SESSION + WILL + WIDE * limits.connect_bytes_max + PAIR * limits.user_properties_max
-        self._ample = self._bytes_max // 4 - largest
+        room.bytes_max = limits.sessions_bytes_max
+        room.ample = room.bytes_max // 4 - largest
 
     @property
     def total(self) -> int:
-        return self._taken + self._tree.weight
+        return self._room.taken
 
     def ample(self) -> bool:
         """Whether there is room for anything that one CONNECT or one filter may bring, whoever asks."""
-        return self._taken + self._tree.weight <= self._ample
+        return self._room.taken <= self._room.ample
 
     def paid(self) -> dict[str, int]:
         """What each pays for."""
@@ -54,13 +55,7 @@ class Holdings:
     def fits(self, session: Session) -> bool:
         """Whether what a session has just taken may stay."""
         payer = session.payer
-        return self._leaves_room(session.weight, None if payer is None else payer.weight)
-
-    def _leaves_room(self, held: int, paid: int | None, more: int = 0) -> bool:
-        """Whether as much is still free as a session has that takes more, and who pays for it, if anybody."""
-        if paid is None:
-            return held + self.total + 2 * more <= self._bytes_max
-        return 2 * held + paid + self.total + 4 * more <= self._bytes_max
+        return self._room.leaves(session.weight, NOBODY if payer is None else payer.weight, 0)
 
     def has_room(self, session: Session | None, key: str, packet: Connect, payer: str) -> bool:
         """Whether a session may be made, or go on with another will, for who pays under that name."""
@@ -70,8 +65,8 @@ class Holdings:
         else:
             held, more = session.weight, more - will_weight(session.state.last_will)
         known = self._payers.get(payer)
-        paid = None if not payer else 0 if known is None else known.weight
-        return more <= 0 or self._leaves_room(held, paid, more)
+        paid = NOBODY if not payer else 0 if known is None else known.weight
+        return more <= 0 or self._room.leaves(held, paid, more)
 
     def charge(self, session: Session, name: str) -> None:
         """Who pays for a session from now on; empty: nobody."""
@@ -94,7 +89,7 @@ class Holdings:
         return known
 
     def _take(self, session: Session, more: int) -> None:
-        self._taken += more
+        self._room.others += more
         session.weight += more
         if session.payer is not None:
             session.payer.weight += more

@@ -1,0 +1,3 @@
+from holdfast.broker.session import Session
+
+def forget(session: Session, packet_id: int) -> None: ...

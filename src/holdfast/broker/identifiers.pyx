@@ -1,8 +1,9 @@
 """Packet identifiers of a session that another broker may know better, compiled."""
 
 from cpython.ref cimport Py_XINCREF, PyObject
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from holdfast.broker.idset cimport IDSET_BYTES, IdSet
 from holdfast.broker.message cimport AS_PUBLISHED, ENDED, RETAIN, SHARED, Message, Route, Topic, message_hold
 from holdfast.broker.session cimport (
     AGAIN, AWAITS_PUBREC, DONE, IDS_SKIPPED, PACKET_IDS, Flight, Session,
@@ -11,15 +12,52 @@ from holdfast.broker.shares cimport share_fly
 from holdfast.broker.subscriptions cimport SharedGroup, Subscription
 
 
+cdef inline int64_t missing(IdSet identifiers) noexcept:
+    """Bytes that one more would need, beyond those that there are; for a few there always is room."""
+    return 0 if identifiers is None else <int64_t>identifiers.wanted() - identifiers.bytes
+
+
+cdef bint has_room(Session session, bint kept) noexcept:
+    """Whether one more identifier may be in use between PUBLISH and PUBREL."""
+    cdef int64_t more = missing(session.received) + (missing(session.kept) if kept else 0)
+    return more == 0 or session.may_take(more)
+
+
+cdef bint has_received(Session session, uint16_t packet_id) noexcept:
+    return session.received is not None and session.received.has(packet_id)
+
+
+cdef bint is_kept(Session session, uint16_t packet_id) noexcept:
+    return session.kept is not None and session.kept.has(packet_id)
+
+
+cdef bint put(Session session, IdSet identifiers, uint16_t packet_id) except 0:
+    cdef int64_t before = identifiers.bytes
+    if not identifiers.put(packet_id):
+        raise MemoryError
+    if identifiers.bytes != before:
+        session.weigh(identifiers.bytes - before)
+    return 1
+
+
+cdef void take(Session session, IdSet identifiers, uint16_t packet_id) noexcept:
+    cdef int64_t before = identifiers.bytes
+    identifiers.take(packet_id)
+    if identifiers.bytes != before:
+        session.weigh(identifiers.bytes - before)
+
+
 cdef bint receive(Session session, uint16_t packet_id, bint kept) except 0:
     """A QoS 2 message came in: until PUBREL its identifier marks repetitions, also for the journal if `kept`."""
     if session.received is None:
-        session.received = set()
-    session.received.add(packet_id)
+        session.received = IdSet()
+        session.weigh(IDSET_BYTES)
+    put(session, session.received, packet_id)
     if kept:
         if session.kept is None:
-            session.kept = set()
-        session.kept.add(packet_id)
+            session.kept = IdSet()
+            session.weigh(IDSET_BYTES)
+        put(session, session.kept, packet_id)
     return 1
 
 
@@ -31,10 +69,50 @@ cdef bint is_new(Session session, uint16_t packet_id, bytes topic, bytes payload
 
 
 cdef void give_back(Session session, uint16_t packet_id):
-    session.received.discard(packet_id)
+    if session.received is not None:
+        take(session, session.received, packet_id)
     if session.recalled is not None:
-        session.recalled.pop(packet_id, None)
+        if session.recalled.pop(packet_id, None) is not None:
+            session.weigh(-RECALLED_BYTES)
         session.recalled = session.recalled or None
+
+
+cdef void unkeep(Session session, uint16_t packet_id) noexcept:
+    """The journal knows it no more."""
+    if session.kept is not None:
+        take(session, session.kept, packet_id)
+
+
+def forget(Session session not None, uint16_t packet_id) -> None:
+    """A QoS 2 message was refused after all: the next one under its identifier is a new one."""
+    if session.received is not None:
+        take(session, session.received, packet_id)
+    unkeep(session, packet_id)
+
+
+cdef void go_on_with(Session session, IdSet received, IdSet kept, dict recalled):
+    """What another broker, or the journal, knew of what the client did not release."""
+    forget_received(session)
+    session.received = received
+    session.kept = kept
+    session.recalled = recalled
+    session.weigh(weight_of(session))
+
+
+cdef void forget_received(Session session):
+    session.weigh(-weight_of(session))
+    session.received = session.kept = session.recalled = None
+
+
+cdef int64_t weight_of(Session session):
+    cdef int64_t weight = 0
+    if session.received is not None:
+        weight += IDSET_BYTES + session.received.bytes
+    if session.kept is not None:
+        weight += IDSET_BYTES + session.kept.bytes
+    if session.recalled is not None:
+        weight += RECALLED_BYTES * len(session.recalled)
+    return weight
 
 
 cdef inline Flight* next_flight(Session session) noexcept:

@@ -15,6 +15,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from holdfast.broker.awaiting cimport Awaiting
 from holdfast.broker.message cimport DISPATCHED, OFFERED, Had, Message, Topic
 from holdfast.broker.output cimport Output, Outputs
+from holdfast.broker.room cimport Room
 from holdfast.broker.shares cimport Pool
 from holdfast.broker.tenants cimport Tenant, Tenants
 
@@ -52,6 +53,7 @@ cdef class Board:
                                  # theirs can be kept any more
     cdef Pool* pool         # of what all sessions hold
     cdef object tree        # of subscriptions: handing_on.pyx finds groups in it; None: there is none
+    cdef public Room room        # of what sessions are
     cdef Tenants* tenants   # borrowed from the table of topics, or NULL
     cdef readonly Outputs outputs
     cdef public list held        # sessions that slow their publishers

@@ -1,6 +1,7 @@
 from typing import Any
 
 from holdfast.broker.output import Output, Outputs
+from holdfast.broker.room import Room
 from holdfast.broker.session import Session
 
 class Board:
@@ -8,6 +9,7 @@ class Board:
     held: list[Session]
     doubts_left: int
     outputs: Outputs
+    room: Room
     now_ns: int
     wall_ns: int
     took_over_ns: int

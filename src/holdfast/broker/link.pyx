@@ -15,6 +15,7 @@ from holdfast.broker.message cimport (
 )
 from holdfast.broker.output cimport Output, Outputs
 from holdfast.broker.refusals cimport ACK_BYTES_MAX, NO_JOURNAL, write_ack
+from holdfast.broker.room cimport Room
 from holdfast.broker.shares cimport pool_abandon, pool_new
 from holdfast.broker.tenants cimport tenant_leave
 from holdfast.broker.terms cimport Terms
@@ -42,6 +43,7 @@ cdef class Board:
         if self.pool == NULL:
             raise MemoryError
         self.outputs = Outputs()
+        self.room = Room()
         self.overloaded = []
         self.held = []
         self.coordinated = True

@@ -10,7 +10,7 @@ from holdfast.broker.awaiting cimport OF_SESSION, Awaited, Awaiting, await_numbe
 from holdfast.broker.copies cimport (
     ANNOUNCED, FLIGHT, RECEIVED, RELEASED, RESET, TAKEN, begin_frame, put_copy, put_had,
 )
-from holdfast.broker.identifiers cimport give_back
+from holdfast.broker.identifiers cimport give_back, is_kept, unkeep
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport (
@@ -499,7 +499,7 @@ cdef class Protection:
 
     cdef void released(self, Link link, Session session, uint16_t packet_id, uint32_t index):
         """A publisher gave a QoS 2 identifier back: it hears so when backup and journal know."""
-        cdef uint64_t turn = self.board.turn if session.kept is not None and packet_id in session.kept else 0
+        cdef uint64_t turn = self.board.turn if is_kept(session, packet_id) else 0
         self.over(session, packet_id)
         if self.board.backup is None:
             self.tell_when_kept(link, index, turn)
@@ -510,8 +510,8 @@ cdef class Protection:
         """A publisher's exchange is over; backup and journal are told."""
         give_back(session, packet_id)
         self.board.note(RELEASED, session.serial, packet_id, 0)
-        if session.kept is not None and packet_id in session.kept:
-            session.kept.discard(packet_id)
+        if is_kept(session, packet_id):
+            unkeep(session, packet_id)
             session.released_turn = self.board.turn
             if self.durable_log is not None:
                 self.durable_log.append((session.serial, packet_id))

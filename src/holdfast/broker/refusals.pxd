@@ -17,6 +17,7 @@ cdef enum:
     NO_TOPIC
     NO_ROOM
     NO_QUOTA
+    NO_IDENTIFIER
     STILL_TAKEN = 0x80  # with one of these: the message goes on, and is only not retained
     ACK_BYTES_MAX = 128
 

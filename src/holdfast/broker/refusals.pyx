@@ -18,8 +18,9 @@ cdef tuple WORDS = (
     b"there is no room for one more topic of this client",
     b"there is no room for what this client wants to be retained",
     b"its user or address may have no more retained messages, or bytes of them",
+    b"there is no room for one more QoS 2 message that is not released",
 )
-assert len(WORDS) == NO_QUOTA + 1
+assert len(WORDS) == NO_IDENTIFIER + 1
 assert all(len(words) + 9 <= ACK_BYTES_MAX for words in WORDS), "lengths are written in one byte each"
 
 

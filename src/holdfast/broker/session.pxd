@@ -6,6 +6,7 @@
 #   bounds: the queue never holds more messages or bytes than its limits, and no more bytes than that are on
 #   their way; giving_way.pxd says what goes
 #   a packet identifier is in use from PUBLISH to PUBACK or PUBCOMP, across connections
+#   what the identifiers in use take of memory is in the weight of the session, and in what all take
 #   a QoS 2 delivery of a message that a journal has leaves when the journal knows its identifier, not before; of
 #   others the journal knows up to where identifiers may be given. So whoever goes on after a crash gives none that
 #   the client may still hold from before
@@ -15,6 +16,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.holding cimport Holding
+from holdfast.broker.idset cimport IdSet
 from holdfast.broker.jobs cimport Job, JobQueue
 from holdfast.broker.link cimport Board, Link
 from holdfast.broker.message cimport Message, Topic
@@ -94,8 +96,8 @@ cdef class Session(Holding):
     cdef dict runs              # topic name -> messages lost in a row, while any are
     cdef public Reading reading # what its client may still read; None: nothing is in doubt
     cdef public set recovered   # numbers of messages whose QoS 2 delivery went on here from another broker
-    cdef public set received    # QoS 2 identifiers between PUBLISH and PUBREL
-    cdef public set kept        # those of them that the journal knows
+    cdef public IdSet received  # QoS 2 identifiers between PUBLISH and PUBREL
+    cdef public IdSet kept      # those of them that the journal knows
     cdef public dict recalled   # those of them that only the journal knew, after a restart -> a hash of what came
     cdef uint64_t released_turn # of the journal, when one of them was given back last
     # Kept here for the plain Python side, which alone uses them.
@@ -131,6 +133,10 @@ cdef class Session(Holding):
     cdef void unload(self, Flight* flight) noexcept
     cdef void let_go(self, Message* m) noexcept
     cdef void miss(self, Message* m) noexcept
+    cdef void weigh(self, int64_t more) noexcept
+    cdef bint may_take(self, int64_t more) noexcept
+    cdef bint may_grow(self) noexcept
+    cdef void forget_flights(self) noexcept
     cdef bint room_for_flight(self) noexcept
     cdef void want_pump(self) noexcept
     cdef bint window_open(self) noexcept

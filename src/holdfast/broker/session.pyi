@@ -1,6 +1,7 @@
 from typing import Any
 
 from holdfast.broker.connection import Connection
+from holdfast.broker.idset import IdSet
 from holdfast.broker.link import Board, Link
 from holdfast.broker.reading import Reading
 
@@ -27,8 +28,8 @@ class Session:
     held_since_ns: int
     awaited_ns: int
     missed: bool
-    received: set[int] | None
-    kept: set[int] | None
+    received: IdSet | None
+    kept: IdSet | None
     recalled: dict[int, int] | None
     recovered: set[int] | None
     reading: Reading | None

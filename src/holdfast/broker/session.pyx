@@ -11,6 +11,7 @@ from holdfast.broker.copies cimport ANNOUNCED, FLIGHT, LANDED, TAKEN
 from holdfast.broker.giving_way cimport make_room, room_among_all
 from holdfast.broker.handing_on cimport hand_on, part_with, part_with_flight
 from holdfast.broker.histogram cimport add_to
+from holdfast.broker.identifiers cimport forget_received
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_passing
 from holdfast.broker.message cimport (
@@ -104,7 +105,8 @@ cdef class Session:
         """The session ends: nothing that waits for its client is kept."""
         self._drop_everything()
         self.board.log_flight(0, self.serial, 0)
-        self.received = self.kept = self.recalled = self.recovered = None
+        forget_received(self)
+        self.recovered = None
         self.runs = None
 
     cpdef void give_up(self, bint at_once=True):
@@ -152,9 +154,7 @@ cdef class Session:
             free(self.lanes[i].jobs)
             self.lanes[i].jobs = NULL
             self.lanes[i].cap = 0
-        free(self.flights)
-        self.flights = NULL
-        self.flights_cap = 0
+        self.forget_flights()
 
     # Connections come and go
 
@@ -203,7 +203,32 @@ cdef class Session:
 
     cdef bint window_open(self) noexcept:
         return (self.in_flight < self.window and self.tail - self.head < PACKET_IDS
-                and self.share.flying < self.queue_bytes_max)
+                and self.share.flying < self.queue_bytes_max
+                and (self.tail - self.head < self.flights_cap or self.may_grow()))
+
+    # What identifiers in use take of memory
+
+    cdef void weigh(self, int64_t more) noexcept:
+        if self.board is None:  # everything is going
+            return
+        self.board.room.others += more
+        self.weight += more
+        if self.payer is not None:
+            self.payer.weight += more
+
+    cdef bint may_take(self, int64_t more) noexcept:
+        return self.board.room.grants(self.weight, -1 if self.payer is None else self.payer.weight, more)
+
+    cdef bint may_grow(self) noexcept:
+        """Whether there is room for more deliveries at once; for a few there always is."""
+        return self.flights_cap == 0 or self.may_take(self.flights_cap * sizeof(Flight))
+
+    cdef void forget_flights(self) noexcept:
+        free(self.flights)
+        self.flights = NULL
+        if self.flights_cap:
+            self.weigh(-<int64_t>(self.flights_cap * sizeof(Flight)))
+        self.flights_cap = 0
 
     # A message for this client
 
@@ -341,6 +366,7 @@ cdef class Session:
             grown[i & (cap - 1)] = self.flights[i & (self.flights_cap - 1)]
             i += 1
         free(self.flights)
+        self.weigh((cap - self.flights_cap) * sizeof(Flight))
         self.flights = grown
         self.flights_cap = cap
         return 1
@@ -578,9 +604,7 @@ cdef class Session:
         while self.head != self.tail and self.flights[self.head & (self.flights_cap - 1)].stage == DONE:
             self.head += 1
         if self.head == self.tail and self.flights_cap > 64:
-            free(self.flights)
-            self.flights = NULL
-            self.flights_cap = 0
+            self.forget_flights()
         if self.resend - self.head > self.tail - self.head:
             self.resend = self.head
         if self.queued or self.resend != self.tail:

@@ -13,6 +13,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from holdfast.broker.message cimport Message, Route
+from holdfast.broker.room cimport Room
 from holdfast.broker.session cimport Session
 
 
@@ -86,7 +87,7 @@ cdef class Node:
 cdef class SubscriptionTree:
     cdef Node root
     cdef readonly size_t count
-    cdef readonly int64_t weight        # bytes, of all subscriptions and the nodes below the root
+    cdef readonly Room room             # in which all subscriptions and the nodes below the root have their weight
     cdef readonly uint32_t grown        # by how many steps the last subscription made the longest way longer
     cdef readonly uint64_t visited      # nodes, by all matching so far
     cdef void _weigh(self, Session session, bytes filter, str group, Py_ssize_t levels, int sign) noexcept

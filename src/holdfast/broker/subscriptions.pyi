@@ -1,3 +1,4 @@
+from holdfast.broker.room import Room
 from holdfast.broker.session import Session
 
 NODE_WEIGHT: int
@@ -50,7 +51,9 @@ class SharedGroup:
 
 class SubscriptionTree:
     count: int
-    weight: int
+    room: Room
+    @property
+    def weight(self) -> int: ...
     visited: int
     grown: int
     @property

@@ -4,6 +4,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from holdfast.broker.message cimport AS_PUBLISHED, NO_LOCAL, RECOVERED, RETAIN, SHARED, Message, Route
+from holdfast.broker.room cimport Room
 from holdfast.broker.session cimport Session
 from holdfast.mqtt.topics cimport filter_matches
 
@@ -238,6 +239,12 @@ cdef class Node:
 cdef class SubscriptionTree:
     def __init__(self) -> None:
         self.root = Node()
+        self.room = Room()
+
+    @property
+    def weight(self) -> int:
+        """Bytes, of all subscriptions and the nodes below the root."""
+        return self.room.filters
 
     def __len__(self) -> int:
         return self.count
@@ -257,14 +264,14 @@ cdef class SubscriptionTree:
             if level == b"+":
                 if node.any_level is None:
                     node.any_level = Node()
-                    self.weight += NODE
+                    self.room.filters += NODE
                 node = node.any_level
             else:
                 if node.children is None:
                     node.children = {}
                 if level not in node.children:
                     node.children[level] = Node()
-                    self.weight += NODE
+                    self.room.filters += NODE
                 node = node.children[level]
             path.append(node)
         if subscription.group is None:
@@ -330,7 +337,7 @@ cdef class SubscriptionTree:
 
     cdef void _weigh(self, Session session, bytes filter, str group, Py_ssize_t levels, int sign) noexcept:
         cdef int64_t weight = sign * weight_of(filter, group)
-        self.weight += weight
+        self.room.filters += weight
         weight += sign * NODE * levels
         session.weight += weight
         if session.payer is not None:
@@ -388,7 +395,7 @@ cdef class SubscriptionTree:
             parent = path[i]
             before = parent.steps
             if node.is_idle():
-                self.weight -= NODE
+                self.room.filters -= NODE
                 if levels[i] == b"+":
                     parent.any_level = None
                 else:

@@ -13,7 +13,8 @@ from holdfast.broker.message cimport (
 )
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.protection cimport OPEN
-from holdfast.broker.identifiers cimport restore, skip_identifiers, ways_to
+from holdfast.broker.idset cimport IdSet
+from holdfast.broker.identifiers cimport go_on_with, restore, skip_identifiers, ways_to
 from holdfast.broker.session cimport (
     AWAITS_PUBCOMP, AWAITS_PUBREC, GUESSED, LOGGED, PACKET_IDS, Session,
 )
@@ -137,8 +138,8 @@ cdef class BackupBuffer:
         if contents:
             self.contents[serial] = contents
         if received:
-            self.received[serial] = set(received)
-            self.kept[serial] = set(received)
+            self.received[serial] = IdSet(received)
+            self.kept[serial] = IdSet(received)
         if given is not None:
             self.given[serial] = given
 
@@ -178,7 +179,7 @@ cdef class BackupBuffer:
             topic.sequence = stamp.sequence
         topic.last_ns = self.core.board.now_ns  # or its last number is forgotten with the last copy
         if at[42] == 2 and read_u64(at + 16) and read_u16(at + 40):
-            self.received.setdefault(read_u64(at + 16), set()).add(read_u16(at + 40))
+            self.received.setdefault(read_u64(at + 16), IdSet()).add(read_u16(at + 40))
         if self.find(read_u64(at)) != NULL:
             return 1
         m = message_new(self.core.ledger, topic.text, topic.size, body, <uint32_t>props_size,
@@ -207,7 +208,7 @@ cdef class BackupBuffer:
         self.core.keep(m)
         self.await_journal()
         if m.qos == 2 and m.origin and m.packet_id:
-            self.kept.setdefault(m.origin, set()).add(m.packet_id)
+            self.kept.setdefault(m.origin, IdSet()).add(m.packet_id)
 
     cdef void await_journal(self):
         """The last frame is not confirmed before the journal has it."""
@@ -247,11 +248,12 @@ cdef class BackupBuffer:
         flights = self.flights.setdefault(serial, {})
         if at[0] == RELEASED:
             self.asked = True
-            self.received.get(serial, set()).discard(packet_id)
+            if serial in self.received:
+                self.received[serial].discard(packet_id)
             if self.kept and packet_id in self.kept.get(serial, ()):
                 self.exchange(serial, packet_id, False)
         elif at[0] == RECEIVED:
-            self.received.setdefault(serial, set()).add(packet_id)
+            self.received.setdefault(serial, IdSet()).add(packet_id)
             self.exchange(serial, packet_id, True)
         elif at[0] == ANNOUNCED:
             self.given[serial] = (<uint16_t>number, packet_id)
@@ -288,7 +290,7 @@ cdef class BackupBuffer:
         if self.core.durable_log is None:
             return
         if open:
-            self.kept.setdefault(serial, set()).add(packet_id)
+            self.kept.setdefault(serial, IdSet()).add(packet_id)
         else:
             self.kept[serial].discard(packet_id)
         self.core.durable_log.append((serial, packet_id | (OPEN if open else 0)))
@@ -429,9 +431,8 @@ cdef class BackupBuffer:
         cdef Message* m
         cdef dict flights = self.flights.get(session.serial, {})
         first, last = self.given.get(session.serial, (0, 0))
-        session.received = self.received.get(session.serial)
-        session.kept = self.kept.get(session.serial)
-        session.recalled = self.contents.get(session.serial)
+        go_on_with(session, self.received.get(session.serial), self.kept.get(session.serial),
+                   self.contents.get(session.serial))
         session.recovered = set()
         guessed = identifiers(first, last) if self.recalled and last else []
         for packet_id in [each for each in flights if each not in set(guessed)] + guessed:

@@ -101,6 +101,23 @@ def sent_again_and_again(field: Field) -> Iterator[None]:
         yield
 
 
+@attack("session after session with 1,000 QoS 2 messages that are never released", stays=True)
+def identifiers_of_many_sessions(field: Field) -> Iterator[None]:
+    data = b"".join(publish("many/x", qos=2, pid=number + 1) for number in range(1000))
+    number = 0
+    yield
+    while True:
+        stream = field.raw()
+        stream.send(connect(f"many{number}", clean=False, props=FOREVER))
+        field.let_in(stream)
+        stream.send(data)
+        for _ in range(1000):
+            stream.expect(Type.PUBREC)
+        field.reset(stream)
+        number += 1
+        yield
+
+
 @attack("sessions with 10,000 messages each, that are given up with CONNECT")
 def queues_given_up(field: Field) -> Iterator[None]:
     keeps = [
