@@ -16,13 +16,11 @@ from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
 from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_passing
 from holdfast.broker.message cimport (
     ENDED, FINITE, JOURNALED, RECOVERED, SHARED, TRACKED, Ledger, Message, Route, Topic, message_drop, message_had,
-    message_hold,
-)
+    message_hold)
 from holdfast.broker.pumping cimport LARGE_BYTES, SPREAD_BYTES_MAX
 from holdfast.broker.reading cimport IN_DOUBT, READABLE, WITHHELD, Judged
 from holdfast.broker.shares cimport (
-    Share, pool_join, pool_leave, share_fly, share_hold, share_land, share_let_go, share_total,
-)
+    Share, pool_join, pool_leave, share_fly, share_hold, share_land, share_let_go, share_total)
 from holdfast.broker.terms cimport Terms
 
 cdef uint8_t PUBREL = 0x62
@@ -106,8 +104,7 @@ cdef class Session:
         self._drop_everything()
         self.board.log_flight(0, self.serial, 0)
         forget_received(self)
-        self.recovered = None
-        self.runs = None
+        self.recovered = self.runs = None
 
     cpdef void give_up(self, bint at_once=True):
         """More waits for the client than may: it is sent no more, and what it has not confirmed counts as dropped.
@@ -156,8 +153,6 @@ cdef class Session:
             self.lanes[i].cap = 0
         self.forget_flights()
 
-    # Connections come and go
-
     def attach(self, Link link not None, uint32_t window) -> None:
         """The client is connected: what was on its way goes again, then what waited."""
         self.link = link
@@ -203,18 +198,14 @@ cdef class Session:
 
     cdef bint window_open(self) noexcept:
         return (self.in_flight < self.window and self.tail - self.head < PACKET_IDS
-                and self.share.flying < self.queue_bytes_max
-                and (self.tail - self.head < self.flights_cap or self.may_grow()))
-
-    # What identifiers in use take of memory
+                and self.share.flying < self.queue_bytes_max and (self.tail - self.head < self.flights_cap or self.may_grow()))
 
     cdef void weigh(self, int64_t more) noexcept:
-        if self.board is None:  # everything is going
-            return
-        self.board.room.others += more
-        self.weight += more
-        if self.payer is not None:
-            self.payer.weight += more
+        if self.board is not None:  # or else everything is going
+            self.board.room.others += more
+            self.weight += more
+            if self.payer is not None:
+                self.payer.weight += more
 
     cdef bint may_take(self, int64_t more) noexcept:
         return self.board.room.grants(self.weight, -1 if self.payer is None else self.payer.weight, more)
@@ -226,8 +217,7 @@ cdef class Session:
     cdef void forget_flights(self) noexcept:
         free(self.flights)
         self.flights = NULL
-        if self.flights_cap:
-            self.weigh(-<int64_t>(self.flights_cap * sizeof(Flight)))
+        self.weigh(-<int64_t>(self.flights_cap * sizeof(Flight)))
         self.flights_cap = 0
 
     # A message for this client
@@ -354,14 +344,13 @@ cdef class Session:
     cdef bint room_for_flight(self) noexcept:
         cdef Flight* grown
         cdef uint32_t cap
-        cdef uint64_t i
+        cdef uint64_t i = self.head
         if self.tail - self.head < self.flights_cap:
             return 1
         cap = self.flights_cap * 2 if self.flights_cap else 8
         grown = <Flight*>malloc(cap * sizeof(Flight))   # fly() and its like write every field of what they use
         if grown == NULL:
             return 0
-        i = self.head
         while i != self.tail:
             grown[i & (cap - 1)] = self.flights[i & (self.flights_cap - 1)]
             i += 1
