@@ -54,7 +54,7 @@ async def start_command(
         stderr=errors,
         # Ctrl-C is for this process alone; it ends the others in their order.
         start_new_session=True,
-        # On few processors Spark and a browser make brokers late otherwise: 30 ms of silence is a failover.
+        # On few processors Spark and a browser make brokers late otherwise, and so silent.
         preexec_fn=stand_back if patient else go_ahead,
         limit=LINE_BYTES_MAX,
     )
