@@ -27,7 +27,7 @@ WELL = Machine(
     swap_used_bytes=0,
     files_soft=1024,
     files_hard=1_000_000,
-    processor="real-time, round robin, priority 1",
+    processor="niceness -10, slices of 0.1ms",
     kernel={
         "net.core.somaxconn": "4096",
         "net.ipv4.tcp_max_syn_backlog": "4096",

@@ -13,7 +13,7 @@ from holdfast.contract.file import load_contracts
 from holdfast.lab.group import Settings, running_group
 from holdfast.lab.steady import Seen
 
-DERIVED = Settings(heartbeat="10ms", silence="", realtime=True)
+DERIVED = Settings(heartbeat="10ms", silence="")
 STOPS = 5
 
 

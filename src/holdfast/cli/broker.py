@@ -61,6 +61,9 @@ def broker(
             "Needed for --http beyond loopback.",
         ),
     ] = None,
+    realtime: Annotated[
+        bool, typer.Option("--realtime", help="Ask for a real-time class, not only to go before other work.")
+    ] = False,
     log_format: LogFormat = "text",
     check_config: Annotated[
         bool,
@@ -106,6 +109,7 @@ def broker(
         http=watched[0] if watched else None,
         http_token=None if http_token is None else str(http_token),
         log=log_format,
+        realtime=realtime,
     )
     for judge in (check_contracts, check_security, check_data, check_token):
         faults.found_by(lambda judge=judge: judge(options))  # type: ignore[misc]

@@ -141,9 +141,7 @@ class Settings:
     depth: int = 2
     relayed: bool = False
     ahead: bool = False
-    realtime: bool = (
-        False  # as members are by themselves; one that is saturated the kernel stops now and then
-    )
+    realtime: bool = False  # one that is saturated the kernel stops now and then
     options: dict[str, object] = field(default_factory=dict)
     security: dict[str, str] = field(default_factory=dict)  # the file of each member that has one
 

@@ -149,14 +149,14 @@ def _limits(machine: Machine, book: ContractBook) -> Iterator[Finding]:
         if enough
         else f"each connection is a descriptor: {most} of {book.limits.connections_max} connections fit",
     )
-    ahead = machine.processor.startswith(("real-time", "niceness"))
+    ahead = machine.processor.startswith("niceness")
     yield Finding(
         check="processor",
         state="ok" if ahead else "warning",
         found=machine.processor,
-        means="a member of a group asks to go before other work"
+        means="a broker asks to go before other work"
         if ahead
-        else "beside busy programs a broker may be late: let it (LimitRTPRIO=1, or CAP_SYS_NICE)",
+        else "beside busy programs a broker may be late: let it (LimitNICE=-10, or CAP_SYS_NICE)",
     )
 
 

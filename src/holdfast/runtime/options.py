@@ -23,4 +23,4 @@ class BrokerOptions(Struct, frozen=True):
     http: Address | None = None
     http_token: str | None = None  # a file
     counting: bool = True  # see Board.counting
-    realtime: bool = True  # a member of a group asks for it
+    realtime: bool = False  # asked for, if it may be had

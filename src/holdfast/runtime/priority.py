@@ -1,8 +1,8 @@
 """The processor and the memory that a promise needs: a broker asks for them itself, and says what it got.
 
 Laws:
-- a member of a group asks for a real-time class, the lowest, so that nothing else makes it stand still; a
-  broker alone, which nobody takes over from, for a low niceness. Without the right a short slice has to do
+- a broker asks for a low niceness, and for the lowest real-time class if its options say so. Without the
+  right a short slice has to do
 - only the loop is real-time: whatever else the process does gives way to it
 - memory is locked as far as it is there at the start: what comes later must be able to go again
 - what whoever started it gave it, it keeps; one that gets nothing runs all the same
@@ -71,11 +71,11 @@ def _lock_memory() -> str:
 
 
 def processor_to_get() -> str:
-    """What a member of a group would get here, tried with a thread that ends at once."""
+    """What a broker would get here, tried with a thread that ends at once."""
     found: list[str] = []
 
     def attempt() -> None:
-        found.append(_take_processor(threading.get_native_id(), realtime=True))
+        found.append(_take_processor(threading.get_native_id(), realtime=False))
 
     thread = threading.Thread(target=attempt)
     thread.start()

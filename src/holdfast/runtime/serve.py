@@ -57,7 +57,7 @@ def serve(options: BrokerOptions) -> None:
     check_open(loaded.known.security, listeners, options.security)
     certificates = load_certificates(loaded.known.security, str(options.security))
     raise_file_limit(book.limits.connections_max)
-    priority = take_priority(realtime=options.realtime and options.group is not None)
+    priority = take_priority(realtime=options.realtime)
     log_event("priority", {"processor": priority.processor, "memory": priority.memory})
     # What lives now lives to the end: the collector need not look at it again.
     gc.collect()
