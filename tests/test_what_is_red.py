@@ -70,7 +70,7 @@ def broker(**more: object) -> BrokerStatus:
         ),
         "traffic": Traffic(**dict.fromkeys(Traffic.__struct_fields__, 0)),
         "queues": Queues(**dict.fromkeys(Queues.__struct_fields__, 0)),
-        "usage": Usage(**dict.fromkeys(Usage.__struct_fields__, 0)),
+        "usage": Usage(**{**dict.fromkeys(Usage.__struct_fields__, 0), "processor": "", "locked": ""}),
         "slices": EMPTY,
     }
     return BrokerStatus(**{**fields, **more})  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 # What waits for a member of a shared group whose session ends goes to another member.
 #
 # Laws:
-#   an entry of a session's queue or flights whose note is a Subscription came through that shared subscription; any
-#   other note is the bytes of subscription identifiers, or NULL
+#   an entry of a session's queue or flights whose note is an OfGroup came through that shared group; any other note is
+#   the bytes of subscription identifiers, or NULL
 #   a member that ends hands on what its client was not sent, and of QoS 1 what its client has not acknowledged. A QoS 2
 #   message that was sent goes to nobody else
 #   the other member holds the message before this one lets go of it: in between it is not done, so neither backup nor
@@ -15,7 +15,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from holdfast.broker.message cimport Message
 from holdfast.broker.session cimport Flight, Session
-from holdfast.broker.subscriptions cimport SharedGroup, Subscription
+
 
 cdef enum:
     HANDED = 12     # messages that are let go of in the time in which one is handed on

@@ -6,16 +6,14 @@ from libc.stdint cimport uint8_t, uint64_t
 from holdfast.broker.message cimport AS_PUBLISHED, FINITE, RECOVERED, RETAIN, Message
 from holdfast.broker.session cimport AWAITS_FLIGHT, AWAITS_PUBACK, AWAY, UNSENT, Flight, Session
 from holdfast.broker.shares cimport ENTRY_BYTES
-from holdfast.broker.subscriptions cimport SharedGroup, Subscription, SubscriptionTree
+from holdfast.broker.subscriptions cimport OfGroup, SharedGroup, Subscription, SubscriptionTree
 
 
 cdef PyObject* ids_of(PyObject* note) noexcept:
     """The subscription identifiers to send with a message."""
-    cdef Subscription member
     if not is_for_group(note):
         return note
-    member = <Subscription>note
-    return NULL if member.ids is None else <PyObject*>member.ids
+    return NULL if (<OfGroup>note).ids is None else <PyObject*>(<OfGroup>note).ids
 
 
 cdef uint64_t part_with_flight(Session session, Flight* flight) noexcept:
@@ -32,7 +30,7 @@ cdef uint64_t part_with(Session session, Message* m, PyObject* note) noexcept:
     cdef SharedGroup group
     cdef uint64_t cost = 1
     if is_for_group(note):
-        group = group_of(session, <Subscription>note)
+        group = group_of(session, <OfGroup>note)
         if group is not None and group.has_others(session):
             cost = HANDED
             if m.qos or m.flags & FINITE:
@@ -51,17 +49,14 @@ cdef bint hand_on(Session session, Message* m, PyObject* note) noexcept:
     cdef SharedGroup group
     if not is_for_group(note):
         return 0
-    group = group_of(session, <Subscription>note)
+    group = group_of(session, <OfGroup>note)
     return group is not None and give(session, m, group)
 
 
-cdef SharedGroup group_of(Session session, Subscription member):
+cdef SharedGroup group_of(Session session, OfGroup note):
     """The group that it is or was a member of. One that all have left is forgotten, and may have been made again."""
-    cdef SubscriptionTree tree
-    if member.within is not None and member.within.members:
-        return member.within
-    tree = <SubscriptionTree>session.board.tree
-    return None if tree is None else tree.group_at(member.filter, member.group)
+    cdef SubscriptionTree tree = <SubscriptionTree>session.board.tree
+    return None if tree is None else tree.group_at(note.filter, note.group)
 
 
 cdef bint give(Session session, Message* m, SharedGroup group) noexcept:
@@ -71,7 +66,7 @@ cdef bint give(Session session, Message* m, SharedGroup group) noexcept:
     if to is None:
         return 0
     to.session.offer(m, min(m.qos, to.qos), <uint8_t>(AWAY | (RETAIN if m.flags & RETAIN and to.flags & AS_PUBLISHED else 0)),
-                     <PyObject*>to)
+                     <PyObject*>to.note)
     return 1
 
 

@@ -14,7 +14,7 @@ from holdfast.broker.message cimport Message, Topic
 from holdfast.broker.session cimport Session
 
 cdef enum:
-    RECALLED_BYTES = 200    # of one of `Session.recalled`, as measured with many
+    RECALLED_BYTES = 200    # of one of `Session.recalled`, about
 
 cdef bint has_room(Session session, bint kept) noexcept
 cdef bint has_received(Session session, uint16_t packet_id) noexcept

@@ -27,6 +27,14 @@ cdef enum:      # bytes, as measured with many of each
 cpdef int64_t weight_of(bytes filter, str group)
 
 
+cdef class OfGroup:
+    # What a message for a member of a shared group is noted with. It knows no session: notes are held where the
+    # collector of garbage does not look.
+    cdef bytes filter
+    cdef str group
+    cdef bytes ids
+
+
 cdef class Subscription:
     cdef readonly Session session
     cdef readonly bytes filter
@@ -40,6 +48,7 @@ cdef class Subscription:
     cdef readonly int64_t loss          # what this subscriber asks for; -1: nothing
     cdef public uint64_t since          # the first publication that it sees
     cdef SharedGroup within             # of a shared subscription that was entered
+    cdef OfGroup note                   # of a shared subscription
     cdef public uint64_t owed           # up to which publication its client may still lack retained messages; 0: none
 
 

@@ -28,6 +28,10 @@ cpdef int64_t weight_of(bytes filter, str group):
     return weight if group is None else weight + GROUP + CHARACTER * len(group)
 
 
+cdef class OfGroup:
+    pass
+
+
 cdef class Subscription:
     def __init__(self, Session session not None, bytes filter not None, *, str group=None, uint8_t qos=0,
                  bint no_local=False, bint retain_as_published=False, uint8_t retain_handling=0,
@@ -45,6 +49,9 @@ cdef class Subscription:
         self.loss = loss
         self.since = since
         self.owed = owed
+        if group is not None:
+            self.note = OfGroup()
+            self.note.filter, self.note.group, self.note.ids = filter, group, self.ids
 
     @property
     def group_since(self) -> int:
@@ -101,7 +108,7 @@ cdef bint offer_specially(Message* m, Route* route) noexcept:
         to = group.pick_again(m) if m.flags & RECOVERED else group.pick(m.minor)
         if to is None:
             return 0
-        note = <PyObject*>to    # so that another member can have it if this one ends
+        note = <PyObject*>to.note    # so that another member can have it if this one ends
     else:
         ended = <Ended>route.ids
         to = ended.subscription
