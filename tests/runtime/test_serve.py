@@ -221,8 +221,11 @@ def test_sighup_at_any_moment_of_the_start_ends_nothing_and_is_acted_on_later(tm
             while not select.select([process.stdout], [], [], 0.002)[0]:
                 process.send_signal(signal.SIGHUP)
             assert process.stdout.readline().startswith("listening on")
-            assert select.select([process.stderr], [], [], WAIT_S_MAX)[0], "SIGHUP was forgotten"
-            assert "event=reloaded" in process.stderr.readline()
+            said = ""
+            while "event=reloaded" not in said:
+                assert select.select([process.stderr], [], [], WAIT_S_MAX)[0], "SIGHUP was forgotten"
+                said = process.stderr.readline()
+                assert "event=priority" in said or "event=reloaded" in said
             process.send_signal(signal.SIGTERM)
             assert process.wait(WAIT_S_MAX) == 0
         finally:
@@ -238,7 +241,8 @@ def test_a_broker_that_is_told_to_end_while_it_starts_ends_cleanly(tmp_path: Pat
         finally:
             process.kill()
     assert process.returncode == 0
-    assert [line.split()[1] for line in said.splitlines()] == ["event=draining"]
+    events = [line.split()[1] for line in said.splitlines()]
+    assert events in (["event=draining"], ["event=priority", "event=draining"])  # it may have begun to listen
 
 
 def test_signals_are_held_before_anything_slow_is_loaded_and_only_for_a_broker() -> None:

@@ -13,6 +13,8 @@ Laws:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.broker.broker import Broker, Event, ignore
 from holdfast.broker.connection import Connection
 from holdfast.broker.core import Core
@@ -168,8 +170,8 @@ class Member:
     def worth(self) -> Worth:
         return Worth(self.log.epoch, self.entitled, self.buffer.custody, self.log.weight)
 
-    def count_refusal(self, reason: int, text: str) -> None:
-        self.broker.count_refusal(reason, text)
+    def count_refusal(self, reason: int, text: str, whose: Mapping[str, object] | None = None) -> None:
+        self.broker.count_refusal(reason, text, whose)
 
     # Wires
 

@@ -58,7 +58,6 @@ def serve(options: BrokerOptions) -> None:
     certificates = load_certificates(loaded.known.security, str(options.security))
     raise_file_limit(book.limits.connections_max)
     priority = take_priority(realtime=options.realtime)
-    log_event("priority", {"processor": priority.processor, "memory": priority.memory})
     # What lives now lives to the end: the collector need not look at it again.
     gc.collect()
     gc.freeze()
@@ -105,6 +104,7 @@ async def _serve(
             if not loaded.known.security.peers.protected:
                 log_event("peers not protected", {"member": options.member, "why": UNPROTECTED})
             tell_unproven(host, book)
+        log_event("priority", {"processor": priority.processor, "memory": priority.memory})
         notify("READY=1")
         await stop.wait()
         notify("STOPPING=1")
