@@ -20,7 +20,7 @@ from holdfast.broker.protection cimport DISPATCH
 from holdfast.broker.publish cimport LEAVES_GAPS
 from holdfast.broker.pumping cimport LARGE_BYTES, pump_sessions
 from holdfast.broker.refusals cimport NO_JOURNAL, NO_MEMORY, NO_TOPIC, STILL_TAKEN
-from holdfast.broker.retained_messages cimport RetainedMessages
+from holdfast.broker.retained_messages cimport TOLD, RetainedMessages
 from holdfast.broker.session cimport AGAIN, Session, mark_sent
 from holdfast.broker.shares cimport pool_abandon, pool_new
 from holdfast.broker.subscriptions cimport (
@@ -172,7 +172,7 @@ cdef class Core(RetainedMessages):
             m.flags = RETAIN | OFFERED | DISPATCHED
             m.expiry_at = expiry_at
             m.expires_ns = expires_wall_ns - self.board.wall_ns + self.board.now_ns if expires_wall_ns else 0
-        self.retain(record, m, 0)
+        self.retain(record, m, TOLD)
         if m != NULL:
             message_drop(m)
 

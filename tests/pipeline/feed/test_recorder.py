@@ -320,7 +320,7 @@ def test_a_recorder_that_was_stopped_too_long_goes_on_and_says_what_is_missing(
         assert recorder.terminate() == 0
     found = Counter(row["payload"] for row in rows(feed))
     assert set(found.values()) == {1}
-    assert len(found) < sent, "this test must lose something"
+    assert sum(int(number) < sent for number in found) < sent, "this test must lose something"
 
 
 def newest(feed: FeedReader) -> pa.Array:
