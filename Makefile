@@ -16,7 +16,8 @@ ready: .venv/.packages-run .venv/.built
 	@tools/need java=default-jre-headless && $(BIN)/python tools/prepare spark || true
 	@echo "ready: make run"
 
-# What measures time, or counts failovers, goes before the rest, which has what is left of the machine.
+# What measures time, or counts failovers, goes before the rest, which has what is left of the machine. Attacks have
+# it to themselves.
 ALONE := tests/benchmarks tests/cli/test_up.py tests/client tests/dashboard/test_browser.py tests/failover tests/hostile \
   $(addprefix tests/lab/test_,flow.py links.py peers.py subscribe.py systems.py twins.py) tests/runtime
 
@@ -27,7 +28,8 @@ test: build tools-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python tools/prepare spark & $(BIN)/mypy; found=$$?; wait; exit $$found
-	@tools/tests $(SLOWEST) -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE)) -- $(SLOWEST) $(ALONE)
+	@tools/tests $(SLOWEST) -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE)) -- $(SLOWEST) $(filter-out tests/hostile,$(ALONE))
+	@$(BIN)/python -m pytest $(SLOWEST) tests/hostile
 
 # What docs/dashboard.md shows, from the whole example with Spark: some minutes.
 screenshots: build tools-test
