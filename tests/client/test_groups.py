@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
+import time
 from typing import Self
 
 import pytest
@@ -146,6 +148,30 @@ def test_what_the_primary_sent_is_heard_before_the_word_of_its_heir() -> None:
             b.promote(5, b, a)
             b.peer.send(Publish("x", b"first"))
             assert [(await anext(client)).payload for _ in range(2)] == [b"last", b"first"]
+
+    run(test())
+
+
+KEEP_1 = Contract(name="one", topics=("keep/#",), deadline_ns=10**8, loss_tolerance=0, retention=1)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["moved", "killed"])
+def test_what_has_reached_us_is_heard_before_anything_is_published(ends: bool) -> None:
+    """A program that stood still while the primary went away: what that did not read is not let go of for
+    the next message."""
+
+    async def test() -> None:
+        async with Member("a") as a, Member("b") as b, await pair(a, b) as client:
+            client.declare(KEEP_1)
+            await client.publish("keep/x", b"1")
+            await a.messages(1)
+            if ends:
+                a.peer.writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            else:
+                b.promote(5, b, a)
+            time.sleep(0.02)
+            await client.publish("keep/x", b"2")
+            assert await b.messages(2) == [b"1", b"2"]
 
     run(test())
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from endpoint.bench import A, B, pair, payloads, view
+from endpoint.bench import MS, A, B, pair, payloads, view
 from holdfast.contract.model import Contract
 from holdfast.endpoint import Outgoing
 from holdfast.mqtt.conventions import find_stamp
@@ -41,7 +41,7 @@ def test_what_a_batch_left_in_the_rings_is_written_to_the_heir() -> None:
     bench.endpoint.declare("k/+", KEPT)
     batch = bench.endpoint.prepare(MESSAGES)
     for number in range(3):
-        bench.endpoint.publish_batch(batch, wall_ns=number)
+        bench.endpoint.publish_batch(batch, wall_ns=number * 100 * MS)
     bench.lose(A)
     again = published(bench.sent(B))
     assert [(topic, stamp.sequence) for topic, _, _, stamp in again] == [

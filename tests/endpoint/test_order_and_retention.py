@@ -209,7 +209,7 @@ def test_rings_hold_the_last_n_and_count_what_nobody_had(
             declared["b/#"] = later
         record = retention.record(topic)
         packet = retention.encoded(record, b"%d" % place, 0, False, None, 0, 1 if stamped else None)
-        retention.keep(record, packet, stamped=stamped, written=written)
+        retention.keep(record, packet, 1 if stamped else None, written=written)
         if not stamped or n_of(topic) == 0:
             unsent += not written
             continue
@@ -234,6 +234,43 @@ def publish(
 ) -> tuple[bytes, int, int]:
     session, ticket = session or Session(), Ticket("publish", len(messages))
     return retention.publish(messages, start, 5, stamp, 1000, retains, session, ticket, quota)
+
+
+def kept_of(retention: Retention, *created_ms: int, written: bool = True) -> list[bytes]:
+    """What is kept of a topic after messages of these times; the payload is the time."""
+    record = retention.record("a")
+    for at_ms in created_ms:
+        packet = retention.encoded(record, b"%d" % at_ms, 0, False, None, 0, at_ms * MS)
+        retention.keep(record, packet, at_ms * MS, written=written)
+    return [packet_of(each.packet).payload for each in retention.kept()]
+
+
+def test_what_is_younger_than_n_periods_is_kept_however_many_come() -> None:
+    """A program that stood still publishes at once what it could not publish in time."""
+    retention = Retention("me.1", 10)
+    retention.declare("a", 1, 100 * MS)
+    assert kept_of(retention, 0, 1, 2) == [b"0", b"1", b"2"]
+    assert kept_of(retention, 100, 149) == [b"0", b"1", b"2", b"100", b"149"]  # 50 ms for who is late
+    assert kept_of(retention, 151) == [b"2", b"100", b"149", b"151"]
+    assert kept_of(retention, 1000) == [b"1000"]
+    assert kept_of(retention, 2000, 2100) == [b"2000", b"2100"]
+    assert retention.unsent == 0
+
+
+def test_a_ring_is_bounded_though_messages_come_too_fast() -> None:
+    retention = Retention("me.1", 10)
+    retention.declare("a", 2, 100 * MS)
+    assert kept_of(retention, *[7] * 500, written=False) == [b"7"] * (2 + 64)
+    assert retention.unsent == 500 - 66
+
+
+def test_while_nobody_serves_us_nothing_leaves_a_ring() -> None:
+    retention = Retention("me.1", 10)
+    retention.declare("a", 1, 100 * MS)
+    retention.held = True
+    assert kept_of(retention, 0, 1000, 2000) == [b"0", b"1000", b"2000"]
+    retention.held = False
+    assert kept_of(retention, 3000) == [b"3000"]
 
 
 def test_batches_stop_at_what_needs_thought_and_lose_nothing() -> None:

@@ -43,7 +43,7 @@ def test_others_do_not_notice_an_attack(tmp_path: Path) -> None:
 
 def test_every_attack_says_what_it_does() -> None:
     known = all_attacks()
-    assert len(known) >= 58
+    assert len(known) >= 64
     assert set(known) >= set(ALWAYS)
     assert {each.where for each in known.values()} == set(Where)
     assert all(len(each.says) > 20 for each in known.values())

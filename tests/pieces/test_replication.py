@@ -18,6 +18,7 @@ from holdfast.config import Limits
 from holdfast.mqtt.codec import PACKET_BYTES_MAX, encode
 from holdfast.mqtt.packets import Connect, Properties, Puback, Publish, Will
 from holdfast.replication import increments as state
+from holdfast.replication.hearing import WORDS_PER_TURN
 from holdfast.replication.increments import (
     HeirGone,
     Increment,
@@ -28,7 +29,6 @@ from holdfast.replication.increments import (
     SubscriptionGone,
     SubscriptionNow,
 )
-from holdfast.replication.member import WORDS_PER_TURN
 from holdfast.replication.memory import PART_BYTES, parts_of
 from holdfast.replication.messages import (
     FIELD_BYTES_MAX,

@@ -222,6 +222,7 @@ class Group:
             return
         ours = member.dialed(target, None, self.now_ns)
         theirs = self.members[target].accept_peer(None, self.now_ns)
+        assert theirs is not None
         self.wires[ours], self.wires[theirs] = theirs, ours
         self.owner[ours], self.owner[theirs] = name, target
 

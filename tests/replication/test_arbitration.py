@@ -234,7 +234,7 @@ def test_the_end_of_an_old_connection_is_not_the_end_of_an_heir() -> None:
     primary = group.primary
     view, new = primary.view, primary.peers.link_to("b")
     assert view.heirs == ("b",)
-    old = primary.accept_peer(None, group.now_ns)
+    old = primary.dialed("b", None, group.now_ns)
     old.state.name, old.state.index, old.state.follows, old.state.mute = "b", 1, True, True
     primary.lost(old, group.now_ns)
     group.run()

@@ -1,13 +1,14 @@
 """Members that share a secret talk; nobody else says or hears anything."""
 
 import hashlib
-from itertools import count
+from itertools import count, pairwise
 
 import msgspec
 import pytest
 from tests.replication.pair import Group, contracts
 
 from holdfast.replication.handshake import NONCE_BYTES, Handshake, Secret
+from holdfast.replication.hearing import STRANGERS_PER_TURN
 from holdfast.replication.messages import (
     PROTOCOL,
     Beat,
@@ -28,6 +29,7 @@ from holdfast.replication.waiting import GREETING_NS_MIN, STRANGERS_MAX
 from holdfast.units import S
 
 SECRET = b"0123456789abcdef"
+DISCARD = b"\0\0\0\x09\x03" + bytes(8)
 
 
 def secret(value: bytes = SECRET, group: str = "plant", salt: bytes = b"") -> Secret:
@@ -150,6 +152,7 @@ def test_a_stranger_learns_nothing_and_changes_nothing(word: Word) -> None:
     member = group.members["a"]
     before = member.role, member.view, member.view_max
     stranger = member.accept_peer(None, group.now_ns)
+    assert stranger is not None
     stranger.feed(frame(word), group.now_ns, group.wall_ns)
     member.turn(group.now_ns, group.wall_ns)
     said = words(stranger)
@@ -163,9 +166,10 @@ def test_a_stranger_learns_nothing_and_changes_nothing(word: Word) -> None:
 def test_strangers_are_few_and_have_little_time_and_room() -> None:
     group = group_with(secret(salt=b"a"), secret(salt=b"b"))
     member = group.members["a"]
-    strangers = [member.accept_peer(None, group.now_ns) for _ in range(STRANGERS_MAX + 10)]
-    assert sum(not stranger.closing for stranger in strangers) == STRANGERS_MAX
-    strangers = [stranger for stranger in strangers if not stranger.closing]
+    came = [member.accept_peer(None, group.now_ns) for _ in range(STRANGERS_MAX + 10)]
+    strangers = [stranger for stranger in came if stranger is not None]
+    assert len(strangers) == STRANGERS_MAX
+    assert not any(stranger.closing for stranger in strangers)
     large = strangers[-1]
     large.feed((100_000).to_bytes(4, "big") + b"\x01", group.now_ns, group.wall_ns)
     member.turn(group.now_ns, group.wall_ns)
@@ -188,19 +192,15 @@ class Crowd:
         self.group.crash("b")
         self.group.pass_time(1 * S)
         self.member = self.group.members["a"]
-        self.addresses: dict[Peer, str] = {}
-        self.member.peers.room.address_of = lambda peer: self.addresses[peer]
 
-    def come(self, address: str) -> Peer:
-        peer = self.member.accept_peer(None, self.group.now_ns)
-        self.addresses[peer] = address
-        waiting = [each for each in self.member.peers.all() if not each.state.greeted]
-        assert len(waiting) <= STRANGERS_MAX
+    def come(self, address: str) -> Peer | None:
+        peer = self.member.accept_peer(None, self.group.now_ns, address)
+        assert len(self.member.peers.room.all()) <= STRANGERS_MAX
         return peer
 
-    def greets(self, peer: Peer) -> bool:
+    def greets(self, peer: Peer | None) -> bool:
         """Whether b is let in over that connection: it answers what it is challenged with."""
-        if peer.closing:
+        if peer is None or peer.closing:
             return False
         (challenge,) = words(peer)
         assert isinstance(challenge, Challenge)
@@ -263,11 +263,52 @@ def test_who_says_nothing_goes_when_it_had_its_time() -> None:
     crowd = Crowd()
     oldest = [crowd.come("x") for _ in range(STRANGERS_MAX)]
     crowd.group.now_ns += GREETING_NS_MIN - 1
-    crowd.come("x")
-    assert [peer.closing for peer in oldest] == [False] * (STRANGERS_MAX - 1) + [True]
+    assert crowd.come("x") is None
+    assert not any(peer is None or peer.closing for peer in oldest)
     crowd.group.now_ns += 1
-    crowd.come("x")
-    assert [peer.closing for peer in oldest] == [True] + [False] * (STRANGERS_MAX - 2) + [True]
+    assert crowd.come("x") is not None
+    assert [peer is None or peer.closing for peer in oldest] == [True] + [False] * (STRANGERS_MAX - 1)
+
+
+def test_who_comes_from_elsewhere_makes_room_for_an_address_of_the_file_and_none_the_other_way_round() -> (
+    None
+):
+    crowd = Crowd()
+    crowd.member.peers.room.expected.add("its address")
+    strangers = [crowd.come("x") for _ in range(STRANGERS_MAX)]
+    members = [crowd.come("its address") for _ in range(STRANGERS_MAX)]
+    assert all(peer is not None and peer.closing for peer in strangers)
+    assert not any(peer is None or peer.closing for peer in members)
+    crowd.group.now_ns += 10 * GREETING_NS_MIN
+    assert crowd.come("x") is None
+
+
+def test_a_turn_hears_the_greetings_of_a_few_strangers_and_the_rest_in_the_next_ones() -> None:
+    crowd = Crowd()
+    strangers = [crowd.come("x") for _ in range(STRANGERS_MAX)]
+    for stranger in strangers:
+        assert stranger is not None
+        stranger.feed(frame(HELLO), crowd.group.now_ns, crowd.group.wall_ns)
+    heard = [0]
+    while len(heard) < 2 or heard[-1] > heard[-2]:
+        crowd.member.turn(crowd.group.now_ns, crowd.group.wall_ns)
+        heard.append(sum(peer.closing for peer in strangers if peer is not None))
+    # A primary that nobody protects listens before messages and after them.
+    assert max(after - before for before, after in pairwise(heard)) <= 2 * STRANGERS_PER_TURN
+    assert heard[-1] == STRANGERS_MAX
+
+
+def test_what_a_stranger_sends_besides_a_greeting_is_a_fault_at_once() -> None:
+    """It is not looked at by plain Python, however much it is."""
+    crowd = Crowd()
+    for data in (b"".join(DISCARD for _ in range(2000)), frame(HELLO) * 2000):
+        stranger = crowd.come("x")
+        assert stranger is not None
+        stranger.feed(data, crowd.group.now_ns, crowd.group.wall_ns)
+        assert stranger.fault is not None
+        assert len(stranger.control) <= 64
+        crowd.member.turn(crowd.group.now_ns, crowd.group.wall_ns)
+        assert stranger.closing
 
 
 @pytest.mark.parametrize(("name", "refused"), [("c", True), ("b", False), (None, False)])
@@ -275,6 +316,7 @@ def test_who_shows_the_certificate_of_another_member_is_refused(name: str | None
     group = group_with(None, None)
     member = group.members["a"]
     stranger = member.accept_peer(None, group.now_ns)
+    assert stranger is not None
     stranger.certificate_name = name
     hello = msgspec.structs.replace(words(stranger)[0], name="b")
     stranger.feed(frame(hello), group.now_ns, group.wall_ns)

@@ -630,7 +630,7 @@ def test_who_is_gone_refuses_nobody_and_what_a_refusal_says_is_bounded() -> None
     group.pass_time(200 * MS)
     refusals = group.members["b"].peers.refusals
     assert list(refusals) == ["a"]
-    link = group.members["b"].peers.open(None, group.now_ns, "a")
+    link = group.members["b"].peers.dialed(None, group.now_ns, "a")
     for size in (WHY_SIZE_MAX - 1, WHY_SIZE_MAX, WHY_SIZE_MAX + 1):
         group.members["b"].peers.sighted(link, "\n" + "x" * size)
         assert refusals["a"] == "x" * min(size, WHY_SIZE_MAX - 1)
@@ -716,6 +716,7 @@ def test_garbage_on_the_replication_port_ends_that_connection_only() -> None:
     group = Group()
     for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"\x00\x00\x00\x05\x01abcd", bytes(50)):
         peer = group.members["a"].accept_peer(None, group.now_ns)
+        assert peer is not None
         peer.feed(garbage, group.now_ns, group.wall_ns)
         group.run()
         assert peer.closing

@@ -9,6 +9,7 @@ from tests.replication.pair import Group, group_of
 from holdfast.contract.model import ContractBook
 from holdfast.mqtt.packets import Properties, Suback, Subscribe, Subscription
 from holdfast.replication.group import GroupConfig
+from holdfast.replication.messages import Right
 from holdfast.replication.roles import Role
 from holdfast.replication.silence import CALM_NS, STALLS_KEPT_NS, Silence, Stalls
 
@@ -123,6 +124,22 @@ def test_one_that_stands_still_for_longer_is_taken_over_from_within_x() -> None:
     assert group.members["a"].role is Role.BACKUP
 
 
+@pytest.mark.parametrize("after_ms", range(1, 12))
+def test_no_more_than_a_heartbeat_passes_without_a_word(after_ms: int) -> None:
+    """Also where something else was written shortly before a heartbeat was due: who is then stopped would
+    have been silent for two heartbeats already."""
+    group = derived()
+    primary, heir = group.members["a"].peers.link_to("b"), group.members["b"].peers.link_to("a")
+    assert primary is not None
+    assert heir is not None
+    group.pass_time(after_ms * MS)
+    group.members["a"].peers.send(primary, Right([]))
+    group.run()
+    for _ in range(30):
+        group.pass_time(1 * MS)
+        assert group.now_ns - heir.heard_ns <= BEAT_NS
+
+
 def test_a_heir_that_stands_still_stays_one() -> None:
     group = derived()
     view = group.primary.view
@@ -210,6 +227,21 @@ def test_also_where_the_standstill_itself_was_just_short_of_the_silence(stopped_
     histories = [each.history for each in group.members.values()]
     assert sum(each.failovers_total for each in histories) > 5
     assert [each.alive_total for each in histories] == [each.failovers_total for each in histories]
+
+
+@pytest.mark.parametrize("beat_before_ms", [0, 20])
+def test_after_such_a_takeover_the_same_standstill_is_waited_for(beat_before_ms: int) -> None:
+    """Also if it is shorter than three heartbeats: its heir counts from its last word on."""
+    group = Group(2, ContractBook(), silence_ns=None, heartbeat_ns=30 * MS)
+    group.pass_time(100 * MS)
+    group.pass_time(beat_before_ms * MS)
+    stall(group, "a", 108 * MS)
+    assert group.primary.name == "b"
+    assert ("b", "primary was alive") in {(name, event) for name, event, _ in group.events}
+    group.pass_time(500 * MS)
+    assert group.primary.silence.ns >= 2 * 100 * MS
+    stall(group, "b", 108 * MS)
+    assert group.primary.name == "b"
 
 
 @pytest.mark.parametrize("how", ["killed", "cut off"])

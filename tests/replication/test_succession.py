@@ -175,6 +175,28 @@ def test_the_usual_depth_asks_for_no_more_than_are_left() -> None:
     assert answer.reasons == [1]
 
 
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("others_have_it", [True, False])
+def test_nothing_is_granted_by_a_primary_that_is_cut_off_from_everybody(
+    size: int, others_have_it: bool
+) -> None:
+    """Its first heir falls silent before the others do, and takes over without the subscription."""
+    group = Group(size)
+    client = group.client("c")
+    others = {frozenset("a" + name) for name in "bcd"[1 : size - 1]}
+    group.cut.add(AB)
+    if others_have_it:
+        ask(client, "safe/1")
+    group.pass_time(15 * MS)
+    group.cut |= others
+    if not others_have_it:
+        ask(client, "safe/1")
+    for _ in range(50):
+        group.pass_time(2 * MS)
+    assert group.members["b"].role is Role.PRIMARY
+    assert subacks(client) == []
+
+
 def test_a_depth_that_an_heir_about_to_come_will_meet_is_waited_for() -> None:
     group = Group(3)
     client = group.client("c")

@@ -173,9 +173,14 @@ def test_pruning_forbids_what_was_dispatched_long_before() -> None:
 
 
 def test_pruning_allows_what_the_publisher_sends_again() -> None:
-    ledger = Run(again=(CRASH - 2,)).ledger()
+    ledger = Run(again=(CRASH - 6,)).ledger()
     assert {violation.law for violation in judge(options(0, retention=2), ledger)} == {"Pruning"}
-    assert judge(options(0, retention=3), ledger) == []
+    assert judge(options(0, retention=7), ledger) == []
+
+
+def test_pruning_allows_what_the_publisher_kept_beyond_its_last_n() -> None:
+    ledger = Run(again=(CRASH - 2,)).ledger()
+    assert judge(options(0, retention=2), ledger) == []
 
 
 def test_failover_takes_x_at_most() -> None:

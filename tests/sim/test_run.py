@@ -49,6 +49,8 @@ SEEDS_OF_NOTE = (
     2500039594,  # … and while hostile clients keep an heir busy
     2600023110,  # a dial fails late, when its client is connected by another
     2500008533,  # far members: a member vouches with what another said before it served
+    3100002894,  # a primary is cut off from everybody, its heirs fall silent in turn, and a SUBSCRIBE waits
+    3100018859,  # a primary stands still for less than three heartbeats and longer than the silence, twice
     1600001953,  # a publisher writes ahead at a standby, and alone keeps more than its bound
 )
 

@@ -10,7 +10,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.link cimport Link
-from holdfast.broker.message cimport Message
+from holdfast.broker.message cimport Had, Message
 
 
 cdef enum FrameKind:
@@ -29,14 +29,14 @@ cdef enum MarkKind:
     LANDED = 4      # the identifier is free
     RECEIVED = 5    # the publisher may send that QoS 2 message again
     ANNOUNCED = 7       # identifiers of QoS 2 deliveries, from the number on up to that one, may be given from now on
-    HAD = 6         # sessions are done with a message while others are not: serial >> 6, and a bit for each of those 64
+    HAD = 6         # sessions are done with messages while others are not: serial >> 6, and a bit for each of those 64
 
 
 cdef enum:
     FRAME_HEAD = 5
     COPY_HEAD = 44          # of a COPY, before the message as MQTT 5 sends it
     MARK_SIZE = 19
-    HAD_SIZE = 25
+    HAD_HEAD = 17           # of a HAD, before the numbers of those messages
     ASKS_CONFIRM = 0x80     # in the flags of a COPY
     DISCARDS_MAX = 4096     # numbers in one frame
 
@@ -59,5 +59,5 @@ cdef uint8_t* begin_frame(Link link, uint8_t kind, uint32_t size) noexcept
 cdef bint put_copy(Link link, Message* m, int64_t wall_of_now_ns, bint fresh) noexcept
 cdef bint put_mark(Link link, uint8_t mark, uint64_t serial, uint16_t packet_id, uint64_t number) noexcept
 cdef bint put_discards(Link link, const uint64_t* numbers, uint32_t count) noexcept
-cdef uint32_t put_had(Link link, Message* m, bint again) noexcept
+cdef uint32_t put_had(Link link, Had* had, const uint64_t* numbers, uint32_t count, bint again) noexcept
 cdef bint put_number(Link link, uint8_t kind, uint64_t number) noexcept

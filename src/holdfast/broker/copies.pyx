@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from holdfast.broker.link cimport Link
-from holdfast.broker.message cimport HELD, OWED, RETAIN, Chunk, Message, had_chunks, message_topic
+from holdfast.broker.message cimport HELD, OWED, RETAIN, Chunk, Had, Message, had_chunks, message_topic
 from holdfast.mqtt.wire cimport out_reserve, varint_size, write_u16, write_u32
 
 
@@ -67,25 +67,26 @@ cdef bint put_discards(Link link, const uint64_t* numbers, uint32_t count) noexc
     return 1
 
 
-cdef uint32_t put_had(Link link, Message* m, bint again) noexcept:
-    """What is to be told of who is done with a message; with `again` also what was told already. Returns how many
-    frames that took."""
+cdef uint32_t put_had(Link link, Had* had, const uint64_t* numbers, uint32_t count, bint again) noexcept:
+    """What is to be told of who is done with messages, which is the same of all of them; with `again` also what was
+    told already. Returns how many frames that took."""
     cdef Chunk* chunk
     cdef uint64_t bits
-    cdef uint32_t i, frames = 0
+    cdef uint32_t i, j, frames = 0
     cdef uint8_t* at
-    for i in range(m.had.len):
-        chunk = &had_chunks(m.had)[i]
+    for i in range(had.len if count else 0):
+        chunk = &had_chunks(had)[i]
         bits = chunk.bits if again else chunk.bits & ~chunk.told
         if bits == 0:
             continue
-        at = begin_frame(link, MARK, HAD_SIZE)
+        at = begin_frame(link, MARK, HAD_HEAD + 8 * count)
         if at == NULL:
             break
         at[0] = HAD
         write_u64(at + 1, chunk.key)
         write_u64(at + 9, bits)
-        write_u64(at + 17, m.minor)
+        for j in range(count):
+            write_u64(at + HAD_HEAD + 8 * j, numbers[j])
         frames += 1
     return frames
 

@@ -21,7 +21,7 @@ from holdfast.broker.publish cimport LEAVES_GAPS
 from holdfast.broker.pumping cimport LARGE_BYTES, pump_sessions
 from holdfast.broker.refusals cimport NO_JOURNAL, NO_MEMORY, NO_TOPIC, STILL_TAKEN
 from holdfast.broker.retained_messages cimport TOLD, RetainedMessages
-from holdfast.broker.session cimport AGAIN, Session, mark_sent
+from holdfast.broker.session cimport AGAIN, Session
 from holdfast.broker.shares cimport pool_abandon, pool_new
 from holdfast.broker.subscriptions cimport (
     Ended, SharedGroup, Subscription, SubscriptionTree, offer_specially, still_due,
@@ -78,7 +78,7 @@ cdef class Core(RetainedMessages):
         self.board.share_out(limits.buffer_bytes_max)
         self.retain_up_to(limits.retained_messages_max, limits.retained_bytes_max)
         self.backup_bytes_max = limits.backup_bytes_max
-        self.board.marks_wait_ns = limits.marks_lag_ns // 2
+        self.board.untold.wait_ns = limits.marks_lag_ns // 2
         self.selective = True
         self.known_again = []
         self.heard = []
@@ -539,7 +539,7 @@ cdef class Core(RetainedMessages):
                 m.source = NULL
                 Py_DECREF(source)
         if m.holders and m.flags & self.board.markable and not m.flags & TRACKED:
-            mark_sent(m)
+            self.mark_sent(m)
         if m.holders == 0:
             if not m.flags & DISPATCHED:
                 self.board.dispatched(m)

@@ -13,6 +13,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from holdfast.broker.awaiting cimport Awaiting
+from holdfast.broker.marks cimport Marks
 from holdfast.broker.message cimport DISPATCHED, OFFERED, Had, Message, Topic
 from holdfast.broker.output cimport Output, Outputs
 from holdfast.broker.room cimport Room
@@ -83,10 +84,7 @@ cdef class Board:
     cdef public uint64_t turn_safe  # what was noted up to that turn is on disk, or nobody is to wait for it
     cdef Awaiting* written          # borrowed from the core, or NULL: what waits until such a turn is safe
     cdef uint16_t markable          # flags of messages whose marks somebody needs; 0: nobody protects anything
-    cdef Had fresh, aged            # rings of what is to be told: since the last turn of marks, and before it
-    cdef int64_t fresh_ns, aged_ns  # when their oldest came
-    cdef int64_t marks_ns           # when the next turn of marks is due, if there are any
-    cdef int64_t marks_wait_ns      # between two turns: half of how far marks may lag
+    cdef Marks untold               # marks that backup and journal are to be told of
     cdef public uint64_t marks      # told so far
     cdef public int64_t marks_lag_ns, marks_lag_max_ns  # how long the oldest waited, last time and at worst
 
@@ -98,9 +96,8 @@ cdef class Board:
     cdef void done(self, Message* m) noexcept
     cdef void had(self, Message* m, uint64_t serial) noexcept
     cdef void had_at_once(self, Message* m, uint64_t serial) noexcept
-    cdef bint marks_wait(self) noexcept
-    cdef bint age_marks(self) noexcept
     cdef void log_had(self, Message* m) noexcept
+    cdef void marks_told(self, Had* had, uint64_t messages) noexcept
     cdef void log_flight(self, uint64_t number, uint64_t serial, uint16_t packet_id) noexcept
     cdef void log_announced(self, uint64_t serial, uint16_t from_id, uint16_t up_to_id) noexcept
     cdef void safe(self, Message* m) noexcept
@@ -110,15 +107,6 @@ cdef class Board:
 cdef inline bint is_news(Board board, Message* m) noexcept:
     """Whether it matters that one of its holders is done: somebody would be told, and others are not done."""
     return m.flags & board.markable and not m.flags & DISPATCHED and (m.holders > 1 or not m.flags & OFFERED)
-
-
-cdef inline bint marked_in_passing(Message* m, uint64_t serial) noexcept nogil:
-    """The commonest mark: of a message that is to be told of anyway, and of a session that came at about the same
-    time as the last that was marked. 0 when the board has to do it."""
-    if m.had == NULL or m.had.last == NULL or m.had.last.key != serial >> 6:
-        return 0
-    m.had.last.bits |= <uint64_t>1 << (serial & 63)
-    return 1
 
 
 cdef class Link(Output):

@@ -8,9 +8,10 @@ from libc.string cimport memcpy, memmove
 
 from holdfast.broker.copies cimport put_discards, put_mark
 from holdfast.broker.handing_on cimport ids_of
+from holdfast.broker.marks cimport mark_soon, marks_begin, marks_end
 from holdfast.broker.message cimport (
-    CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, JOURNALED, MATCHED, OFFERED, OWED, RETAIN, Chunk, Message, Topic, had_chunks,
-    had_unlink, message_drop, message_forget_had, message_hold, message_mark, message_mark_first, message_payload,
+    CONFIRMED, DISPATCHED, DURABLE, HEADER_ROOM, JOURNALED, MATCHED, OFFERED, OWED, RETAIN, Chunk, Had, Message, Topic, had_chunks,
+    had_unlink, marked_in_passing, message_drop, message_forget_had, message_hold, message_mark, message_payload,
     message_props, message_rest, message_topic, message_wire, topic_unpin,
 )
 from holdfast.broker.output cimport Output, Outputs
@@ -48,14 +49,10 @@ cdef class Board:
         self.held = []
         self.coordinated = True
         self.counting = True
-        self.fresh.prev = self.fresh.next = &self.fresh
-        self.aged.prev = self.aged.next = &self.aged
+        marks_begin(&self.untold)
 
     def __dealloc__(self) -> None:
-        while self.fresh.next != &self.fresh:
-            had_unlink(self.fresh.next)
-        while self.aged.next != &self.aged:
-            had_unlink(self.aged.next)
+        marks_end(&self.untold)
         self.take(&self.peers)
         self.take(&self.ready)
         self.take(&self.pumps)
@@ -178,24 +175,8 @@ cdef class Board:
     # Who is done with a message, while others are not
 
     cdef void had(self, Message* m, uint64_t serial) noexcept:
-        """Marks a session, to be told of in a while."""
-        cdef uint64_t bit = <uint64_t>1 << (serial & 63)
-        if m.flags & DISPATCHED:
-            return
-        if m.had == NULL:
-            if message_mark_first(m, serial >> 6, bit) == NULL:
-                return
-        elif not message_mark(m, serial >> 6, bit, 0) or m.had.next != NULL:
-            return
-        if self.fresh.next == &self.fresh:
-            self.fresh_ns = self.now_ns
-            if self.aged.next == &self.aged:
-                self.marks_ns = self.now_ns + self.marks_wait_ns
-        m.had.prev = self.fresh.prev
-        m.had.next = &self.fresh
-        self.fresh.prev.next = m.had
-        self.fresh.prev = m.had
-        m.had.last = had_chunks(m.had)
+        """A session is done with it; that is told in a while, unless by then all are."""
+        mark_soon(&self.untold, m, serial, self.now_ns)
 
     cdef void had_at_once(self, Message* m, uint64_t serial) noexcept:
         """The same, where the backup knows already: only the journal is to be told."""
@@ -204,32 +185,28 @@ cdef class Board:
         if m.flags & JOURNALED and self.had_log is not None:
             self.had_log += (m.minor, serial >> 6, bit)
 
-    cdef bint marks_wait(self) noexcept:
-        return self.fresh.next != &self.fresh or self.aged.next != &self.aged
-
-    cdef bint age_marks(self) noexcept:
-        """All that was aged is told: what is fresh is told next time. Says whether there is any."""
-        if self.fresh.next == &self.fresh:
-            return 0
-        self.aged = self.fresh
-        self.aged.next.prev = &self.aged
-        self.aged.prev.next = &self.aged
-        self.aged_ns = self.fresh_ns
-        self.fresh.prev = self.fresh.next = &self.fresh
-        return 1
-
     cdef void log_had(self, Message* m) noexcept:
-        """From now on all marks of a message count as told; the journal is."""
+        """The journal hears of all marks of a message that are to be told."""
         cdef Chunk* chunk
         cdef uint64_t news
         cdef uint32_t i
+        if not m.flags & JOURNALED or self.had_log is None:
+            return
         for i in range(m.had.len):
             chunk = &had_chunks(m.had)[i]
             news = chunk.bits & ~chunk.told
-            if news and m.flags & JOURNALED and self.had_log is not None:
+            if news:
                 self.had_log += (m.minor, chunk.key, news)
+
+    cdef void marks_told(self, Had* had, uint64_t messages) noexcept:
+        """From now on all that it says of so many messages counts as told, and they may share it."""
+        cdef Chunk* chunk
+        cdef uint32_t i
+        for i in range(had.len):
+            chunk = &had_chunks(had)[i]
+            self.marks += messages * __builtin_popcountll(chunk.bits & ~chunk.told)
             chunk.told = chunk.bits
-            self.marks += __builtin_popcountll(news)
+        had_unlink(had)
 
     cdef void log_flight(self, uint64_t number, uint64_t serial, uint16_t packet_id) noexcept:
         if self.flight_log is not None:
@@ -345,7 +322,7 @@ cdef class Link(Output):
         for i in range(self.handed_len):
             m = self.handed[i]
             if self.board is not None:  # or else everything is going
-                if (written and not marked_in_passing(m, self.serial) and m.holders > 1
+                if (written and m.holders > 1 and not marked_in_passing(m, self.serial >> 6, <uint64_t>1 << (self.serial & 63))
                         and m.flags & self.board.markable):
                     self.board.had(m, self.serial)
                 self.board.took(m)

@@ -6,10 +6,12 @@
 #   `wire` holds room for a fixed header, then topic, properties and payload as MQTT 5 sends them, so that the
 #   commonest send (MQTT 5, QoS 0, nothing to add) is one memcpy
 #   the ledger knows at every moment how many messages live and how many bytes they take, marks included
-#   `had` says which sessions are done with a message while others are not; there is none once all are
+#   `had` says which sessions are done with a message while others are not; there is none once all are. Messages
+#   of which the same is known share it once it is told; whoever learns more of one of them has its own again
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
 from holdfast.broker.tenants cimport Tenant, tenant_give_back
 
@@ -121,11 +123,16 @@ cdef union Chunks:
     Chunk* many             # owned
 
 
+cdef union Owners:
+    Message* message        # borrowed: the one that owns it, while it stands in a list
+    uint64_t refs           # else how many own it
+
+
 cdef struct Had:
     # Stands in one list of the board while somebody is still to be told of it.
     Had* prev               # NULL: in none
     Had* next
-    Message* message        # borrowed: it owns this
+    Owners owners
     Chunk* last             # of its chunks the one that was marked last; NULL while it stands in no list
     uint32_t len, cap
     Chunks chunks           # see had_chunks
@@ -202,24 +209,41 @@ cdef inline void message_drop(Message* m) noexcept:
 
 cdef Had* message_mark_first(Message* m, uint64_t key, uint64_t bits) noexcept
 cdef bint message_mark(Message* m, uint64_t key, uint64_t bits, bint told) noexcept
+cdef void message_share_had(Message* m, Had* had) noexcept
 cdef void message_forget_had(Message* m) noexcept
+cdef void had_free(Had* had, Ledger* ledger) noexcept
 cdef bint had_by(Had* had, uint64_t serial) noexcept nogil
-
 cdef inline bint message_had(const Message* m, uint64_t serial) noexcept nogil:
     """Whether that session is known to be done with it."""
     return m.had != NULL and had_by(m.had, serial)
+
+cdef inline bint marked_in_passing(Message* m, uint64_t key, uint64_t bit) noexcept nogil:
+    """The commonest mark: of a message that is to be told of anyway, and of a session that came at about the same
+    time as the last that was marked. 0 when it has to be made in another way."""
+    if m.had == NULL or m.had.last == NULL or m.had.last.key != key:
+        return 0
+    m.had.last.bits |= bit
+    return 1
 
 cdef inline Chunk* had_chunks(Had* had) noexcept nogil:
     """By key, ascending."""
     return &had.chunks.one if had.cap == 1 else had.chunks.many
 
+cdef inline bint had_equal(Had* had, Had* other) noexcept nogil:
+    return had.len == other.len and (
+        had.chunks.one.key == other.chunks.one.key and had.chunks.one.bits == other.chunks.one.bits
+        and had.chunks.one.told == other.chunks.one.told if had.cap == 1 and other.cap == 1
+        else memcmp(had_chunks(had), had_chunks(other), had.len * sizeof(Chunk)) == 0)
+
 cdef inline void had_unlink(Had* had) noexcept nogil:
+    """From now on it stands in no list, and others may share it."""
     if had.next != NULL:
         had.prev.next = had.next
         had.next.prev = had.prev
         had.prev = NULL
         had.next = NULL
         had.last = NULL
+        had.owners.refs = 1
 
 cdef uint8_t* message_props(Message* m) noexcept nogil
 cdef uint8_t* message_payload(Message* m) noexcept nogil

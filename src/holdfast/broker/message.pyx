@@ -118,7 +118,7 @@ cdef Had* message_mark_first(Message* m, uint64_t key, uint64_t bits) noexcept:
     cdef Had* had = <Had*>take_block(m.ledger, sizeof(Had))
     if had != NULL:
         had.next = NULL
-        had.message = m
+        had.owners.refs = 1
         had.len = had.cap = 1
         had.last = NULL
         had.chunks.one.key = key
@@ -142,33 +142,51 @@ cdef inline uint32_t place_of(Had* had, uint64_t key) noexcept nogil:
     return low
 
 
-cdef bint grow_chunks(Had* had) noexcept:
-    cdef uint32_t cap
-    cdef Chunk* grown
-    cap = 4 if had.cap == 1 else 2 * had.cap
-    grown = <Chunk*>malloc(cap * sizeof(Chunk))
+cdef bint grow_chunks(Had* had, Ledger* ledger, uint32_t cap) noexcept:
+    cdef Chunk* grown = <Chunk*>malloc(cap * sizeof(Chunk))
     if grown == NULL:
         return 0
     memcpy(grown, had_chunks(had), had.len * sizeof(Chunk))
     if had.cap > 1:
         free(had.chunks.many)
-        had.message.ledger.bytes -= had.cap * sizeof(Chunk)
-    had.message.ledger.bytes += cap * sizeof(Chunk)
+        ledger.bytes -= had.cap * sizeof(Chunk)
+    ledger.bytes += cap * sizeof(Chunk)
     had.chunks.many = grown
     had.cap = cap
     return 1
 
 
+cdef bint own_had(Message* m) noexcept:
+    """Something changes that others may share: from now on the message has its own. 0 when memory is gone."""
+    cdef Had* shared = m.had
+    if shared.next != NULL or shared.owners.refs == 1:
+        return 1
+    if message_mark_first(m, 0, 0) == NULL:
+        return 0
+    if shared.len > 1 and not grow_chunks(m.had, m.ledger, shared.len):
+        had_free(m.had, m.ledger)
+        m.had = shared
+        return 0
+    memcpy(had_chunks(m.had), had_chunks(shared), shared.len * sizeof(Chunk))
+    m.had.len = shared.len
+    shared.owners.refs -= 1
+    return 1
+
+
 cdef bint message_mark(Message* m, uint64_t key, uint64_t bits, bint told) noexcept:
     """Sessions are done with it; says whether any of them is news that is to be told."""
-    cdef Had* had = m.had if m.had != NULL else message_mark_first(m, key, 0)
+    cdef Had* had
     cdef Chunk* chunk
     cdef uint32_t at
-    if had == NULL:
+    if m.had == NULL:
+        if message_mark_first(m, key, 0) == NULL:
+            return 0
+    elif not own_had(m):
         return 0
+    had = m.had
     at = place_of(had, key)
     if at == had.len or had_chunks(had)[at].key != key:
-        if had.len == had.cap and not grow_chunks(had):
+        if had.len == had.cap and not grow_chunks(had, m.ledger, 4 if had.cap == 1 else 2 * had.cap):
             return 0
         chunk = &had_chunks(had)[at]
         if at < had.len:
@@ -186,16 +204,35 @@ cdef bint message_mark(Message* m, uint64_t key, uint64_t bits, bint told) noexc
     return (chunk.bits & ~chunk.told) != 0
 
 
+cdef void message_share_had(Message* m, Had* had) noexcept:
+    """The same is known of it as of another, and all of it was told."""
+    if m.had == had:
+        return
+    had.owners.refs += 1
+    if m.had != NULL:
+        message_forget_had(m)
+    m.had = had
+
+
 cdef void message_forget_had(Message* m) noexcept:
     """All are done with it, or it is going."""
     cdef Had* had = m.had
-    had_unlink(had)
+    m.had = NULL
+    if had.next != NULL:
+        had.prev.next = had.next
+        had.next.prev = had.prev
+    elif had.owners.refs > 1:
+        had.owners.refs -= 1
+        return
+    had_free(had, m.ledger)
+
+
+cdef void had_free(Had* had, Ledger* ledger) noexcept:
     if had.cap > 1:
         free(had.chunks.many)
-        m.ledger.bytes -= had.cap * sizeof(Chunk)
-    m.ledger.bytes -= sizeof(Had)
-    m.had = NULL
-    give_block(m.ledger, had, sizeof(Had))
+        ledger.bytes -= had.cap * sizeof(Chunk)
+    ledger.bytes -= sizeof(Had)
+    give_block(ledger, had, sizeof(Had))
 
 
 cdef bint had_by(Had* had, uint64_t serial) noexcept nogil:

@@ -73,8 +73,9 @@ cdef class Protection:
     cdef void tell_exchanges(self, Session session)
     cdef void copy_later(self, Message* m) noexcept
     cdef void copy_when_due(self) noexcept
+    cdef void mark_sent(self, Message* m) noexcept
     cdef void tell_marks(self, bint all) noexcept
-    cdef bint tell_mark(self, Message* m) noexcept
+    cdef uint32_t tell_run(self, uint32_t most) noexcept
     cdef void forget_dispatched(self, Awaiting* patient) noexcept
     cdef void release_from(self, Awaited* awaited, uint16_t flag) noexcept
     cdef void release_up_to(self, Awaiting* awaiting, uint64_t number, uint16_t flag) noexcept

@@ -13,9 +13,11 @@ from holdfast.broker.copies cimport (
 from holdfast.broker.identifiers cimport give_back, is_kept, unkeep
 from holdfast.broker.jobs cimport Job, JobQueue, jobs_clear, jobs_pop, jobs_push
 from holdfast.broker.link cimport Board, Link
+from holdfast.broker.marks cimport Marks, mark_noted, marks_age, marks_wait
 from holdfast.broker.message cimport (
-    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, FINITE, GIVEN, HELD, JOURNALED, OFFERED, OWED, RETAIN, TRACKED, Message,
-    Topic, had_unlink, message_drop, message_hold, message_payload, message_props,
+    CONFIRMED, COPY_SOON, DISPATCHED, DURABLE, ENDED, FINITE, GIVEN, HELD, JOURNALED, OFFERED, OWED, RETAIN, SHARED, TRACKED,
+    Had, Message, Route, Topic, had_equal, marked_in_passing, message_drop, message_forget_had, message_hold, message_payload,
+    message_props,
 )
 from holdfast.broker.session cimport AWAITS_FLIGHT, AWAITS_PUBCOMP, LANES, PACKET_IDS, Flight, Session
 from holdfast.broker.terms cimport Terms, schedule_key
@@ -25,6 +27,9 @@ cdef int64_t COPY_MARGIN_NS = 1_000_000 # how long before its time a copy is sen
 cdef uint64_t NEVER = 0xFFFFFFFFFFFFFFFFULL     # a number that nobody comes to
 cdef uint32_t MARKED_PER_TURN = 1000    # messages whose marks are told at once, so that messages never wait for long
 cdef int64_t LONGER = 10                # times as long a copy waits when no publisher waits for its answer
+
+cdef enum:
+    MARKED_TOGETHER = 250   # messages whose marks are the same, and told in one frame
 
 
 cdef class Protection:
@@ -188,8 +193,8 @@ cdef class Protection:
             self.forget_dispatched(&self.patient[wait])
             if self.patient[wait].head != self.patient[wait].tail:
                 soonest = min(soonest, awaited_first(&self.patient[wait]).number)
-        if self.board.marks_wait():
-            soonest = min(soonest, <uint64_t>self.board.marks_ns)
+        if marks_wait(&self.board.untold):
+            soonest = min(soonest, <uint64_t>self.board.untold.due_ns)
         return None if soonest == NEVER else soonest
 
     def copy_held(self, Session session not None, size_t room) -> bool:
@@ -341,9 +346,9 @@ cdef class Protection:
         if m.flags & (OWED | HELD):
             await_number(&self.sent, self.board.frames, m, None, 0, 0)
         if m.had != NULL:
-            self.board.frames += put_had(self.board.backup, m, 1)
+            self.board.frames += put_had(self.board.backup, m.had, &m.minor, 1, 1)
             self.board.log_had(m)
-            had_unlink(m.had)
+            self.board.marks_told(m.had, 1)
         if m.flags & DISPATCHED and self.board.coordinated:
             self.board.discard(m)
         return 1
@@ -410,37 +415,75 @@ cdef class Protection:
         self.tell_marks(1)
         self.board.tell_discards(True)
 
+    cdef void mark_sent(self, Message* m) noexcept:
+        """Somebody holds the message, so it may be copied: those to whom it went with QoS 0 are done with it."""
+        cdef Route* route
+        cdef Session session
+        cdef uint32_t i
+        for i in range(m.topic.routes_len):
+            route = &m.topic.routes[i]
+            if route.flags & (SHARED | ENDED) or (m.qos and route.qos):
+                continue
+            session = <Session>route.session
+            if session.link is not None and session.queued == 0 and not marked_in_passing(
+                    m, session.mark_key, session.mark_bit):
+                self.board.had(m, session.serial)
+
     cdef void tell_marks(self, bint all) noexcept:
         """A bounded number of those that have waited, when it is time; or all."""
         cdef Board board = self.board
-        cdef uint32_t left = MARKED_PER_TURN
-        if not board.marks_wait() or (board.now_ns < board.marks_ns and not all):
+        cdef Marks* untold = &board.untold
+        cdef uint32_t told, left = MARKED_PER_TURN
+        if not marks_wait(untold) or (board.now_ns < untold.due_ns and not all):
             return
+        mark_noted(untold)
         while True:
-            while board.aged.next != &board.aged:
+            while untold.aged.next != &untold.aged:
                 if left == 0 and not all:
                     return
-                if not self.tell_mark(board.aged.next.message):
-                    board.marks_ns = board.now_ns + board.marks_wait_ns
+                told = self.tell_run(MARKED_TOGETHER if all else min(left, <uint32_t>MARKED_TOGETHER))
+                if told == 0:
+                    untold.due_ns = board.now_ns + untold.wait_ns
                     return
-                had_unlink(board.aged.next)
-                left -= left > 0
+                left -= min(left, told)
             if left < MARKED_PER_TURN:
-                board.marks_lag_ns = board.now_ns - board.aged_ns
+                board.marks_lag_ns = board.now_ns - untold.aged_ns
                 board.marks_lag_max_ns = max(board.marks_lag_ns, board.marks_lag_max_ns)
-            if not board.age_marks() or (board.now_ns < board.aged_ns + 2 * board.marks_wait_ns and not all):
+            if not marks_age(untold) or (board.now_ns < untold.aged_ns + 2 * untold.wait_ns and not all):
                 break
-        board.marks_ns = board.now_ns + board.marks_wait_ns
+        untold.due_ns = board.now_ns + untold.wait_ns
 
-    cdef bint tell_mark(self, Message* m) noexcept:
-        """Tells the marks of one message; 0 when the backup lags."""
-        if self.board.backup is not None and m.copied_to == self.board.backup_number and not self.backup_gone:
-            if self.board.backup.out.len > self.backup_bytes_max:
-                self.backup_lags = True
-                return 0
-            self.board.frames += put_had(self.board.backup, m, 0)
-        self.board.log_had(m)
-        return 1
+    cdef uint32_t tell_run(self, uint32_t most) noexcept:
+        """Tells the marks of the oldest messages of which the same is to be told, so many at most: they share it from
+        then on. Returns of how many; 0 when the backup lags."""
+        cdef Board board = self.board
+        cdef bint copied = board.backup is not None and not self.backup_gone
+        cdef uint64_t numbers[MARKED_TOGETHER]
+        cdef uint32_t count = 0, messages = 0
+        cdef Had* first = board.untold.aged.next
+        cdef Had* had
+        cdef Message* m = first.owners.message
+        if copied and m.copied_to == board.backup_number and board.backup.out.len > self.backup_bytes_max:
+            self.backup_lags = True
+            return 0
+        while True:
+            messages += 1
+            if copied and m.copied_to == board.backup_number:
+                numbers[count] = m.minor
+                count += 1
+            if m.flags & JOURNALED:
+                board.log_had(m)
+            had = first.next
+            if messages == most or had == &board.untold.aged or not had_equal(had, first):
+                break
+            m = had.owners.message
+            message_forget_had(m)
+            m.had = first
+        if count:
+            board.frames += put_had(board.backup, first, numbers, count, 0)
+        board.marks_told(first, messages)
+        first.owners.refs = messages
+        return messages
 
     # What must not happen before somebody else has a message
 

@@ -73,6 +73,7 @@ cdef class Session(Holding):
     cdef readonly str client_id
     cdef readonly str key               # its name among all sessions: whose it is, and its client identifier
     cdef readonly uint64_t serial
+    cdef uint64_t mark_key, mark_bit    # where it stands among the marks of a message
     cdef readonly uint64_t account      # who pays for what it retains: the same whenever its client comes
     cdef public uint32_t window
     cdef readonly uint32_t in_flight
@@ -148,4 +149,3 @@ cdef class Session(Holding):
 
 
 cdef bytes name_of(Topic* topic)
-cdef void mark_sent(Message* m) noexcept

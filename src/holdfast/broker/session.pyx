@@ -13,9 +13,9 @@ from holdfast.broker.handing_on cimport hand_on, part_with, part_with_flight
 from holdfast.broker.histogram cimport add_to
 from holdfast.broker.identifiers cimport forget_received
 from holdfast.broker.jobs cimport Job, JobQueue, job_before, jobs_pop, jobs_push
-from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news, marked_in_passing
+from holdfast.broker.link cimport OUT_HIGH, Board, Link, is_news
 from holdfast.broker.message cimport (
-    ENDED, FINITE, JOURNALED, RECOVERED, SHARED, TRACKED, Ledger, Message, Route, Topic, message_drop, message_had,
+    FINITE, JOURNALED, RECOVERED, TRACKED, Ledger, Message, Topic, marked_in_passing, message_drop, message_had,
     message_hold)
 from holdfast.broker.pumping cimport LARGE_BYTES, SPREAD_BYTES_MAX
 from holdfast.broker.reading cimport IN_DOUBT, READABLE, WITHHELD, Judged
@@ -29,20 +29,6 @@ cdef uint8_t DUP = 0x08
 
 cdef bytes name_of(Topic* topic):
     return PyBytes_FromStringAndSize(<char*>topic.text, topic.size)
-
-
-cdef void mark_sent(Message* m) noexcept:
-    """Somebody holds the message, so it may be copied: those to whom it went with QoS 0 are done with it."""
-    cdef Route* route
-    cdef Session session
-    cdef uint32_t i
-    for i in range(m.topic.routes_len):
-        route = &m.topic.routes[i]
-        if route.flags & (SHARED | ENDED) or (m.qos and route.qos):
-            continue
-        session = <Session>route.session
-        if session.link is not None and session.queued == 0 and not marked_in_passing(m, session.serial):
-            session.board.had(m, session.serial)
 
 
 cdef inline void count_sent(Session self, Message* m, uint8_t bits) noexcept:
@@ -80,6 +66,7 @@ cdef class Session:
                  uint32_t queue_messages_max, size_t queue_bytes_max) -> None:
         self.client_id = client_id
         self.serial = serial
+        self.mark_key, self.mark_bit = serial >> 6, <uint64_t>1 << (serial & 63)
         self.key = key
         self.account = <uint64_t>hash(key) | 1    # 0 is nobody's
         self.board = board
@@ -521,7 +508,7 @@ cdef class Session:
         cdef Message* m
         if flight != NULL and flight.stage == AWAITS_PUBACK:
             m = flight.message
-            if not marked_in_passing(m, self.serial) and m.holders > 1 and m.flags & self.board.markable:
+            if not marked_in_passing(m, self.mark_key, self.mark_bit) and m.holders > 1 and m.flags & self.board.markable:
                 self.board.had(m, self.serial)
             self.land(flight)
             self._advance()

@@ -284,6 +284,7 @@ class Client:
 
         False if nothing was published: too much waits for the socket or for answers.
         """
+        self._driver.hear_first()
         target = self._driver.target
         if target is not None and target.congested and target.unwritten_bytes > UNWRITTEN_BYTES_MAX:
             return False
@@ -300,6 +301,7 @@ class Client:
         if batch and self._endpoint.room < BATCH_MAX:
             asked = sum(message.qos > 0 for message in batch)
             await self._wait_room(asked, f"publish to {batch[0].topic}")
+        self._driver.hear_first()
         try:
             ticket = self._endpoint.publish_many(
                 batch, stamp=stamp, now_ns=time.monotonic_ns(), wall_ns=time.time_ns()

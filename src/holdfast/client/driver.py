@@ -4,6 +4,8 @@ Laws:
 - what an endpoint wants written is written in the same turn of the loop in which it was decided
 - an address has one link at most; what an older one still says is not heard
 - what has reached us from the primary is heard before the word of any other member
+- what has reached us is heard before anything is published or judged: a program that stood still would else
+  write to a primary that is none any more, and let go of what was lost with it
 - with TLS, an address is connected when its broker has shown the certificate that it must have; a connection
   to where we were before goes on with that session, which saves the broker a signature
 """
@@ -20,8 +22,10 @@ from holdfast.broker.link import Inbox
 from holdfast.client.link import Link
 from holdfast.endpoint import Address, Endpoint, Event
 from holdfast.runtime.layers import Layers
+from holdfast.units import MS
 
 READ_BYTES = 65_536
+HEARD_NS_MAX = 5 * MS  # that what has reached us may lie unheard when something is published
 
 
 class Driver:
@@ -50,6 +54,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
         self._flush_planned = False
+        self._heard_ns = 0
         # Whether some link is not read because messages wait for their user.
         self.reading_paused = False
 
@@ -135,6 +140,7 @@ class Driver:
 
     def _wake(self) -> None:
         self._timer = None
+        self.hear()
         self.endpoint.turn(time.monotonic_ns(), time.time_ns())
         self.perform()
 
@@ -168,6 +174,22 @@ class Driver:
         self.endpoint.failed(address, time.monotonic_ns())
         self.perform()
         self._changed()
+
+    def hear_first(self) -> None:
+        """Before something is published."""
+        if time.monotonic_ns() - self._heard_ns > HEARD_NS_MAX:
+            self.hear()
+
+    def hear(self) -> None:
+        """What has reached us, also that a connection is over, without waiting for the loop to say so."""
+        self._heard_ns = time.monotonic_ns()
+        target = self.target
+        for link in sorted(self._links.values(), key=lambda link: link is not target):
+            if not link.reading_paused:
+                data = link.read_now()
+                if data:
+                    self._read(link, data)
+                link.look_at_end()
 
     def _read(self, link: Link, data: bytes) -> None:
         if self._links.get(link.address) is not link:

@@ -18,6 +18,7 @@ from holdfast.runtime.layers import Layers
 
 CLOSE_S_MAX = 2.0
 READ_NOW_BYTES_MAX = 1 << 20
+READ_BYTES = 65_536
 
 
 class Link(asyncio.Protocol):
@@ -36,6 +37,7 @@ class Link(asyncio.Protocol):
         self._inbox = inbox
         self._greeted: asyncio.Future[None] | None = None
         self._why = ""
+        self._ended = False  # as was found out of turn
         self.reading_paused = False
         self._on_read = read
         self._on_lost = lost
@@ -144,13 +146,22 @@ class Link(asyncio.Protocol):
             return b""
         pieces = []
         left = READ_NOW_BYTES_MAX
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._fileno())) as sock:
-            sock.setblocking(False)
-            while left > 0 and (piece := sock.recv(left)):
-                pieces.append(piece)
-                left -= len(piece)
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            try:
+                while left > 0 and (piece := os.read(self._fileno(), READ_BYTES)):
+                    pieces.append(piece)
+                    left -= len(piece)
+                self._ended = left > 0
+            except ConnectionError as error:
+                self._ended, self._why = True, str(error)
         data = b"".join(pieces)
         return self._unwrap(self.layers, data) if self.layers is not None else data
+
+    def look_at_end(self) -> None:
+        """What was read out of turn may have been the last."""
+        self._look_at_layers()
+        if self._ended:
+            self._tell(self._why)
 
     def _fileno(self) -> int:
         assert self._transport is not None

@@ -148,7 +148,7 @@ class Endpoint:
     # -- what the user asks --------------------------------------------------------------------------------
 
     def declare(self, topic_filter: str, contract: Contract) -> None:
-        self._outbox.retention.declare(topic_filter, contract.retention)
+        self._outbox.retention.declare(topic_filter, contract.retention, contract.period_ns or 0)
 
     def publish(
         self,

@@ -332,6 +332,7 @@ class Group:
             return
         since_ns = self.now_ns if self._lost_ns is None else self._lost_ns
         self._lost_ns = None
+        self._outbox.retention.held = False
         self.error = None
         if self._last is not None:
             if now_at != self._last:
@@ -363,6 +364,7 @@ class Group:
     def _target_gone(self, error: HoldfastError) -> None:
         if self._lost_ns is None:
             self._lost_ns = self.now_ns
+        self._outbox.retention.held = True
         self.target = None
         self.error = error
         if self._heir() is not None:

@@ -128,7 +128,7 @@ class Outbox:
         to = self._to
         if to is not None:
             to.check(len(packet), 0, message.retain)
-        order = self.retention.keep(record, packet, stamped=created_ns is not None, written=to is not None)
+        order = self.retention.keep(record, packet, created_ns, written=to is not None)
         if to is None:
             return
         if not record.blocked:
@@ -148,7 +148,7 @@ class Outbox:
         if self._to is not None:
             self._to.check(len(packet), message.qos, message.retain)
         pending = Pending(packet_id, Puback if message.qos == 1 else Pubrec, packet, ticket)
-        pending.order = self.retention.keep(record, packet, stamped=created_ns is not None, written=True)
+        pending.order = self.retention.keep(record, packet, created_ns, written=True)
         pending.record = record
         pending.place = place
         self.session.pending[packet_id] = pending

@@ -5,23 +5,33 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from holdfast.mqtt.wire cimport Out
 
 
+cdef struct Slot:
+    uint64_t order
+    int64_t created_ns
+    bint written
+
+
 cdef class Record:
     cdef readonly str topic
     cdef bytes field           # the topic as it stands in a packet, its length first
     cdef readonly int64_t sequence
     # How many of its messages wait for quota.
     cdef public int blocked
-    # The ring: slots [0, count) hold packets, the oldest at `first` once it is full.
-    cdef int capacity
+    # N, and how young a message is that is kept beyond it.
+    cdef int retention
+    cdef int64_t kept_ns
+    # The ring: `count` of `size` slots from `first` on hold messages, the oldest first.
+    cdef int size
     cdef int count
     cdef int first
     cdef list packets
-    cdef uint64_t* orders
-    cdef uint8_t* written
+    cdef Slot* slots
 
-    cdef int resize(self, int capacity) except -1
-    cdef bint push(self, bytes packet, uint64_t order, bint written) except -1
-    cdef int slot(self, int age) noexcept
+    cdef int at(self, int age) noexcept
+    cdef int extra(self) noexcept
+    cdef bint drop(self) noexcept
+    cdef int grow(self) except -1
+    cdef int put(self, bytes packet, uint64_t order, int64_t created_ns, bint written) except -1
 
 
 cdef class Batch:
@@ -35,6 +45,10 @@ cdef class Batch:
 cdef class Retention:
     cdef readonly str publisher
     cdef public int64_t unsent
+    # Nobody serves us.
+    cdef public bint held
+    # What all rings hold beyond N.
+    cdef int extras
     cdef uint64_t order
     cdef int topics_max
     # When there are so many topics, those that remember nothing are forgotten.
@@ -56,4 +70,6 @@ cdef class Retention:
     cdef bytes section_of(self, object properties)
     cdef int put(self, Record record, bytes payload, int qos, bint retain, int packet_id, bytes section,
                  int64_t created_ns, bint stamp) except -1
-    cdef uint64_t count(self, Record record, bytes packet, bint stamped, bint written) except 0
+    cdef uint64_t count(self, Record record, bytes packet, int64_t created_ns, bint stamped, bint written) except 0
+    cdef bint may_go(self, Record record, int64_t now_ns) noexcept
+    cdef int _adapt(self, Record record) except -1

@@ -2,7 +2,11 @@
 
 Laws:
 - the numbers of a topic rise by one with every stamped message, and never start again
-- a ring holds the last N stamped messages of its topic, N from the first declared filter that matches it
+- a ring holds the last N stamped messages of its topic, N from the first declared filter that matches it. Where
+  a period T is declared it also holds those that are younger than N periods and LATE_NS: a program that stood
+  still publishes several at once, and a failover on a busy machine takes longer than was reckoned with
+- while `held`, nobody serves us: nothing leaves a ring
+- beyond N a ring holds EXTRA_MAX at most, and all together EXTRAS_MAX
 - a message that leaves its ring without having been written to any broker is counted in `unsent`
 - a topic without a number, a message or anybody who holds it is forgotten when there are many of them
 """
@@ -41,6 +45,10 @@ cdef enum:
     PACKET_HEAD_BYTES_MAX = 64 # header, packet identifier, property lengths and the numbers of a stamp
     VERSION = 5
     SWEEP_MIN = 16_384
+    EXTRA_MAX = 64
+    EXTRAS_MAX = 16_384
+
+cdef int64_t LATE_NS = 50_000_000
 
 
 cdef inline int write_digits(uint8_t* at, uint64_t value) noexcept nogil:
@@ -73,54 +81,50 @@ cdef class Record:
     """One topic of a publisher."""
 
     def __dealloc__(self):
-        free(self.orders)
-        free(self.written)
+        free(self.slots)
 
-    cdef int slot(self, int age) noexcept:
+    cdef int at(self, int age) noexcept:
         """Where the message lies that is older than all but `age` others."""
-        return (self.first + age) % self.count
+        cdef int place = self.first + age
+        return place if place < self.size else place - self.size
 
-    cdef int resize(self, int capacity) except -1:
-        """Another N; returns how many messages left without having been written."""
-        cdef uint64_t* orders = <uint64_t*>calloc(max(capacity, 1), sizeof(uint64_t))
-        cdef uint8_t* written = <uint8_t*>calloc(max(capacity, 1), sizeof(uint8_t))
-        cdef int keep = min(capacity, self.count)
-        cdef int unsent = 0
-        cdef int age, at
-        if orders == NULL or written == NULL:
-            free(orders)
-            free(written)
+    cdef int extra(self) noexcept:
+        """How many it holds beyond N."""
+        return self.count - self.retention if self.count > self.retention else 0
+
+    cdef bint drop(self) noexcept:
+        """The oldest goes; returns whether it was never written."""
+        cdef int at = self.first
+        self.packets[at] = None
+        self.first = self.at(1)
+        self.count -= 1
+        return not self.slots[at].written
+
+    cdef int grow(self) except -1:
+        cdef int size = max(self.retention, 2 * self.size, 1)
+        cdef Slot* slots = <Slot*>calloc(size, sizeof(Slot))
+        cdef int age
+        if slots == NULL:
             raise MemoryError
-        packets = []
+        packets = [None] * size
         for age in range(self.count):
-            at = self.slot(age)
-            if age < self.count - keep:
-                unsent += not self.written[at]
-                continue
-            orders[len(packets)] = self.orders[at]
-            written[len(packets)] = self.written[at]
-            packets.append(self.packets[at])
-        free(self.orders)
-        free(self.written)
-        self.orders, self.written, self.packets = orders, written, packets
-        self.capacity, self.count, self.first = capacity, keep, 0
-        return unsent
+            slots[age] = self.slots[self.at(age)]
+            packets[age] = self.packets[self.at(age)]
+        free(self.slots)
+        self.slots, self.packets, self.size, self.first = slots, packets, size, 0
+        return 0
 
-    cdef bint push(self, bytes packet, uint64_t order, bint written) except -1:
-        """Keeps a message; returns whether the one that it drives out was never written."""
-        cdef int at = self.count
-        cdef bint unsent = 0
-        if at < self.capacity:
-            self.packets.append(packet)
-            self.count += 1
-        else:
-            at = self.first
-            unsent = not self.written[at]
-            self.packets[at] = packet
-            self.first = at + 1 if at + 1 < self.capacity else 0
-        self.orders[at] = order
-        self.written[at] = written
-        return unsent
+    cdef int put(self, bytes packet, uint64_t order, int64_t created_ns, bint written) except -1:
+        cdef int at
+        if self.count == self.size:
+            self.grow()
+        at = self.at(self.count)
+        self.packets[at] = packet
+        self.slots[at].order = order
+        self.slots[at].created_ns = created_ns
+        self.slots[at].written = written
+        self.count += 1
+        return 0
 
 
 cdef class Batch:
@@ -140,15 +144,21 @@ cdef class Retention:
     def __dealloc__(self):
         out_free(&self.out)
 
-    def declare(self, str topic_filter not None, int retention):
-        cdef Record record
-        cdef int wanted
-        self.declared.append((topic_filter.encode(), retention))
+    def declare(self, str topic_filter not None, int retention, int64_t period_ns=0):
+        """`period_ns` is 0 where messages come at any time."""
+        cdef int64_t kept_ns = retention * period_ns + LATE_NS if period_ns else 0
+        self.declared.append((topic_filter.encode(), retention, kept_ns))
         for each in self.records.values():
-            record = <Record>each
-            wanted = self._retention_of(record.topic)
-            if wanted != record.capacity:
-                self.unsent += record.resize(wanted)
+            self._adapt(<Record>each)
+
+    cdef int _adapt(self, Record record) except -1:
+        """To the first declaration that matches its topic."""
+        cdef int before = record.extra()
+        record.retention, record.kept_ns = self._retention_of(record.topic)
+        while record.extra() and not record.kept_ns:
+            self.unsent += record.drop()
+        self.extras += record.extra() - before
+        return 0
 
     def sequences(self):
         return {topic: (<Record>each).sequence for topic, each in self.records.items() if (<Record>each).sequence}
@@ -173,7 +183,7 @@ cdef class Retention:
         record.topic = topic
         name = topic.encode()
         record.field = len(name).to_bytes(2, "big") + name
-        record.resize(self._retention_of(topic))
+        self._adapt(record)
         self.records[topic] = record
         return record
 
@@ -202,19 +212,31 @@ cdef class Retention:
             listed.user = [*listed.user, format_stamp(created_ns, record.sequence + 1, self.publisher)]
         return encode(Publish(record.topic, payload, qos, retain, False, packet_id, listed), VERSION)
 
-    def keep(self, Record record not None, bytes packet not None, *, bint stamped, bint written):
+    def keep(self, Record record not None, bytes packet not None, created_ns, *, bint written):
         """Counts and keeps what `encoded` gave; returns its order. `written` if it goes out at once."""
-        return self.count(record, packet, stamped, written)
+        return self.count(record, packet, created_ns or 0, created_ns is not None, written)
 
-    cdef uint64_t count(self, Record record, bytes packet, bint stamped, bint written) except 0:
+    cdef uint64_t count(self, Record record, bytes packet, int64_t created_ns, bint stamped, bint written) except 0:
+        cdef int before
         self.order += 1
         if stamped:
             record.sequence += 1
-            if record.capacity:
-                self.unsent += record.push(packet, self.order, written)
+            if record.retention:
+                before = record.extra()
+                record.put(packet, self.order, created_ns, written)
+                self.extras += record.extra() - before
+                while record.extra() and self.may_go(record, created_ns):
+                    self.unsent += record.drop()
+                    self.extras -= 1
                 return self.order
         self.unsent += not written
         return self.order
+
+    cdef bint may_go(self, Record record, int64_t now_ns) noexcept:
+        """Whether the oldest message of a ring with more than N is needed no more, or there is no room."""
+        if record.kept_ns == 0 or record.extra() > EXTRA_MAX or self.extras > EXTRAS_MAX:
+            return True
+        return not self.held and now_ns - record.slots[record.first].created_ns >= record.kept_ns
 
     def publish(self, list messages not None, Py_ssize_t start, int64_t created_ns, bint stamp,
                 Py_ssize_t packet_bytes_max, bint retain_available, session, ticket, int quota):
@@ -263,9 +285,9 @@ cdef class Retention:
             if <Py_ssize_t>(self.out.len - before) > packet_bytes_max:
                 self.out.len = before
                 break
-            if qos or stamp and record.capacity:
+            if qos or stamp and record.retention:
                 packet = PyBytes_FromStringAndSize(<char*>self.out.data + before, self.out.len - before)
-            self.count(record, packet, stamp, True)
+            self.count(record, packet, created_ns, stamp, True)
             if qos:
                 asked = publication(packet_id, qos, packet, ticket)
                 asked.order, asked.record, asked.place, asked.written = self.order, record, at, True
@@ -304,9 +326,9 @@ cdef class Retention:
             record = <Record>batch.records[place]
             before = self.out.len
             self.put(record, <bytes>batch.payloads[place], 0, False, 0, b"", created_ns, True)
-            if record.capacity:
+            if record.retention:
                 packet = PyBytes_FromStringAndSize(<char*>self.out.data + before, self.out.len - before)
-            self.count(record, packet, True, True)
+            self.count(record, packet, created_ns, True, True)
         return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len)
 
     cdef bytes section_of(self, object properties):
@@ -385,36 +407,38 @@ cdef class Retention:
     def kept(self):
         """Everything in all rings, in the order of publishing; from now on it counts as written."""
         cdef Record record
-        cdef int at
+        cdef int age, at
         entries = []
         for each in self.records.values():
             record = <Record>each
-            for at in range(record.count):
-                record.written[at] = True
-                entries.append(Kept(record.orders[at], record.packets[at], record))
+            for age in range(record.count):
+                at = record.at(age)
+                record.slots[at].written = True
+                entries.append(Kept(record.slots[at].order, record.packets[at], record))
         entries.sort(key=lambda entry: entry.order)
         return entries
 
     def kept_plain(self, Py_ssize_t packet_bytes_max):
         """The same as bytes, if each is a plain message of QoS 0 that is not too long; otherwise None."""
         cdef Record record
-        cdef int at
+        cdef int age, at
         cdef bytes packet
         entries = []
         for each in self.records.values():
             record = <Record>each
-            for at in range(record.count):
+            for age in range(record.count):
+                at = record.at(age)
                 packet = <bytes>record.packets[at]
                 if PyBytes_AS_STRING(packet)[0] != 0x30 or PyBytes_GET_SIZE(packet) > packet_bytes_max:
                     return None
-                entries.append((record.orders[at], packet))
+                entries.append((record.slots[at].order, packet))
         entries.sort()
         for each in self.records.values():
             record = <Record>each
-            for at in range(record.count):
-                record.written[at] = True
+            for age in range(record.count):
+                record.slots[record.at(age)].written = True
         return b"".join([packet for _, packet in entries])
 
     def _retention_of(self, str topic):
         name = topic.encode()
-        return next((count for filter, count in self.declared if matches(filter, name)), 0)
+        return next(((count, ns) for filter, count, ns in self.declared if matches(filter, name)), (0, 0))

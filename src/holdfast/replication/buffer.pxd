@@ -48,7 +48,9 @@ cdef class BackupBuffer:
     cdef tuple way(self, Session session, Message* m)
     cdef uint64_t safe(self)
     cdef bint mark(self, const uint8_t* at, uint32_t size)
+    cdef void had_together(self, uint64_t key, uint64_t bits, const uint8_t* numbers, uint32_t count)
     cdef void had(self, uint64_t number, uint64_t key, uint64_t bits)
+    cdef void log_had(self, Message* m, uint64_t key, uint64_t bits)
     cdef void discard(self, uint64_t number)
     cdef Message* find(self, uint64_t number) noexcept
     cdef bint enter(self, Message* m) noexcept

@@ -4,12 +4,12 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from holdfast.broker.copies cimport (
-    ASKS_CONFIRM, COPY_HEAD, FLIGHT, ANNOUNCED, HAD, HAD_SIZE, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64,
+    ASKS_CONFIRM, COPY_HEAD, FLIGHT, ANNOUNCED, HAD, HAD_HEAD, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64,
 )
 from holdfast.broker.core cimport Core
 from holdfast.broker.message cimport (
-    DISCARDED, JOURNALED, RETAIN, Message, Topic, message_drop, message_forget_had, message_hold, message_mark,
-    message_new,
+    DISCARDED, JOURNALED, RETAIN, Had, Message, Topic, message_drop, message_forget_had, message_hold, message_mark,
+    message_new, message_share_had,
 )
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.protection cimport OPEN
@@ -235,9 +235,9 @@ cdef class BackupBuffer:
         cdef uint64_t serial, number
         cdef uint16_t packet_id
         cdef Message* m
-        if size == HAD_SIZE and at[0] == HAD:
+        if at[0] == HAD and size > HAD_HEAD and (size - HAD_HEAD) % 8 == 0:
             self.frames += 1
-            self.had(read_u64(at + 17), read_u64(at + 1), read_u64(at + 9))
+            self.had_together(read_u64(at + 1), read_u64(at + 9), at + HAD_HEAD, (size - HAD_HEAD) // 8)
             return 1
         if size != MARK_SIZE or at[0] == HAD:
             return 0
@@ -296,13 +296,34 @@ cdef class BackupBuffer:
         self.core.durable_log.append((serial, packet_id | (OPEN if open else 0)))
         self.await_journal()
 
+    cdef void had_together(self, uint64_t key, uint64_t bits, const uint8_t* numbers, uint32_t count):
+        """The same sessions are done with several messages: those of which the same was known share what is now."""
+        cdef Had* before = NULL
+        cdef Had* after = NULL
+        cdef Message* m
+        cdef uint32_t i
+        for i in range(count):
+            m = self.find(read_u64(numbers + 8 * i))
+            if m == NULL:
+                continue    # superseded by newer ones
+            if after != NULL and m.had == before:
+                message_share_had(m, after)
+            else:
+                before = m.had
+                message_mark(m, key, bits, 1)
+                after = m.had
+            self.log_had(m, key, bits)
+
     cdef void had(self, uint64_t number, uint64_t key, uint64_t bits):
         cdef Message* m = self.find(number)
         if m == NULL:
             return  # superseded by newer ones
         message_mark(m, key, bits, 1)
+        self.log_had(m, key, bits)
+
+    cdef void log_had(self, Message* m, uint64_t key, uint64_t bits):
         if m.flags & JOURNALED and self.core.board.had_log is not None:
-            self.core.board.had_log += (number, key, bits)
+            self.core.board.had_log += (m.minor, key, bits)
 
     cdef void discard(self, uint64_t number):
         cdef Message* m = self.find(number)

@@ -105,6 +105,8 @@ class History:
         last = self.failovers.pop()
         why = f"it stood still for {about_ns(beat.stood_ns)}"
         self.failovers.append(structs.replace(last, stood_still_ns=beat.stood_ns, why=why))
+        # from its last word on, which may have been a heartbeat before it stood still
+        member.silence.heed(member.silence.ns + max(0, woke_ns - at_ns), now_ns)
         details = {"primary": name, "view": last.view, "stood_still_ms": beat.stood_ns / MS}
         member.event("primary was alive", {**details, "waited_ms": member.silence.ns / MS})
 

@@ -28,6 +28,7 @@ from holdfast.replication.doubt import Doubt, ask_heir, wake
 from holdfast.replication.following import Following
 from holdfast.replication.group import MEMBERS_MAX, GroupConfig, Switches
 from holdfast.replication.handshake import Secret
+from holdfast.replication.hearing import GREETING_WORDS, hear, listen
 from holdfast.replication.increments import StateLog
 from holdfast.replication.measures import History, WayMeter, group_figures
 from holdfast.replication.messages import (
@@ -49,7 +50,7 @@ from holdfast.replication.messages import (
     digest_of,
 )
 from holdfast.replication.peer import Peer
-from holdfast.replication.peers import Peers, PeerState
+from holdfast.replication.peers import GREETING_NS_MAX, Peers, PeerState
 from holdfast.replication.promotion import promote, step_down
 from holdfast.replication.recording import GroupRecorder
 from holdfast.replication.roles import Action, Happening, Role, step
@@ -59,7 +60,6 @@ from holdfast.replication.silence import Silence, watch
 from holdfast.replication.standby import Door
 from holdfast.replication.views import Claim, Standing, View, note_of
 
-WORDS_PER_TURN = 64
 NEVER_NS = 2**62
 USUAL = Switches()
 
@@ -178,16 +178,17 @@ class Member:
     def open(self, inbox: Inbox | None, now_ns: int) -> Connection | None:
         return self.broker.open(inbox, now_ns)
 
-    def accept_peer(self, inbox: Inbox | None, now_ns: int) -> Peer:
-        self._due_ns = now_ns
-        return self.peers.open(inbox, now_ns)
+    def accept_peer(self, inbox: Inbox | None, now_ns: int, address: str = "") -> Peer | None:
+        """Somebody from there, who may be a member; None: too many have not said who they are."""
+        self._due_ns = min(self._due_ns, now_ns + GREETING_NS_MAX + 1)
+        return self.peers.accept(inbox, now_ns, address)
 
     def take_dials(self) -> list[str]:
         return [] if self.broker.draining else self.peers.take_dials()
 
     def dialed(self, name: str, inbox: Inbox | None, now_ns: int) -> Peer:
         self._due_ns = now_ns
-        return self.peers.open(inbox, now_ns, name)
+        return self.peers.dialed(inbox, now_ns, name)
 
     def undialable(self, name: str, now_ns: int) -> None:
         self.peers.undialable(name, now_ns)
@@ -198,7 +199,10 @@ class Member:
         if isinstance(wire, Connection):
             self.broker.lost(wire, now_ns)
         elif isinstance(wire, Peer):
-            self._listen(now_ns)  # to its last words
+            if wire.known:
+                listen(self, now_ns)  # to its last words
+            else:
+                hear(self, wire, GREETING_WORDS, now_ns)
             self.peer_ended(wire, now_ns)
 
     def mistaken(self, wire: Wire, error: Exception, now_ns: int) -> None:
@@ -241,7 +245,7 @@ class Member:
         """An heir that was lost may serve by now: better to learn it, from it or from a client that leaves,
         before a message is acknowledged that nobody else has."""
         if self.broker.core.board.stirred:
-            self._listen(now_ns)
+            listen(self, now_ns)
         if self.broker.core.control:
             self.broker.hear(now_ns)
 
@@ -259,7 +263,7 @@ class Member:
     def _work(self, now_ns: int) -> bool:
         """Everything that the group needs, a bounded piece of each."""
         self.broker.core.board.stirred = False
-        more = self._listen(now_ns)
+        more = listen(self, now_ns)
         if self.doubt is not None:
             ask_heir(self, self.doubt, now_ns)
         self.serving.record_retained()
@@ -285,26 +289,7 @@ class Member:
             times.append(self.doubt.since_ns + self.silence.ns)
         return min((time for time in times if time is not None), default=NEVER_NS)
 
-    def _listen(self, now_ns: int) -> bool:
-        """At most so many words from each member."""
-        more = False
-        for peer in self.peers.all():
-            for _ in range(WORDS_PER_TURN):
-                if not peer.control or peer.closing:
-                    break
-                word = self.peers.word(peer, now_ns)
-                if word is not None:
-                    self._heard(peer, word, now_ns)
-            if peer.fault is not None and not peer.closing:
-                self.peers.refuse(peer, peer.fault)
-            if peer.closing:
-                if self.follows(peer) and not peer.state.said_bye:
-                    self.happen(Happening.DROPPED, now_ns)  # it lives, but not for us
-                self.peer_ended(peer, now_ns)
-            more |= bool(peer.control)
-        return more
-
-    def _heard(self, peer: Peer, word: Word, now_ns: int) -> None:
+    def heard(self, peer: Peer, word: Word, now_ns: int) -> None:
         match word:
             case Hello():
                 self._greeted(peer, word, now_ns)
@@ -558,7 +543,10 @@ class Member:
                 self.peers.send(peer, ViewIs(self.view.number, self.view.primary, self.view.heirs))
 
     def peer_ended(self, peer: Peer, now_ns: int) -> None:
-        """The connection to another member is over."""
+        """The connection to another member, or of a stranger, is over."""
+        if not peer.known:
+            self.peers.forget(peer, now_ns)
+            return
         self._due_ns = now_ns
         follows = self.follows(peer)
         if not self.peers.forget(peer, now_ns) or self.broker.draining:

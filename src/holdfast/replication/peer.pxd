@@ -3,7 +3,8 @@
 # Laws:
 #   frames of every message are taken where they lie; all else is put aside, in order, for plain Python
 #   copies are taken only from the primary that is followed, and confirmed once for each read
-#   a frame that is none, or is larger than a packet can be, ends the connection
+#   a frame that is none, or is larger than a packet can be, ends the connection; so does, of a stranger, all but
+#   the few words of a greeting
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -21,6 +22,7 @@ cdef class Peer(Wire):
     cdef readonly str fault             # what was wrong with what came
     cdef public int64_t heard_ns, opened_ns, wrote_ns
     cdef public int64_t gap_ns          # the longest that nothing was heard of it, since somebody looked
+    cdef public bint known              # it was dialed, or has said who it is; else it is a stranger
     cdef public object state            # what plain Python knows of the broker at the other end
     cdef public uint32_t frame_bytes_max    # how large a frame may be, what stands before a copy aside
 

@@ -13,6 +13,9 @@ from holdfast.broker.core cimport Core
 from holdfast.broker.link cimport Inbox, Wire
 from holdfast.mqtt.wire cimport out_free, out_reserve, read_u32
 
+cdef enum:
+    STRANGERS_WORDS_MAX = 64    # that wait: a member that greets may beat meanwhile
+
 
 cdef class Peer(Wire):
     def __init__(self, Core core not None, Inbox inbox, int64_t now_ns) -> None:
@@ -31,6 +34,11 @@ cdef class Peer(Wire):
     def closed(self) -> None:
         """Nothing more is read or sent."""
         self.closing = True
+        self.mark()
+
+    def get_known(self) -> None:
+        """It has said who it is: the driver moves its bytes as those of members."""
+        self.known = True
         self.mark()
 
     def send_control(self, bytes body not None) -> None:
@@ -110,6 +118,7 @@ cdef class Peer(Wire):
             length = read_u32(data + at)
             if length < 1 or length > self.frame_bytes_max + COPY_HEAD:
                 self.fault = f"a frame of {length} bytes: that is no broker of this version"
+                self.board.stirred = True
                 break
             if size - at - 4 < length:
                 break
@@ -120,7 +129,9 @@ cdef class Peer(Wire):
 
     cdef bint frame(self, uint8_t kind, const uint8_t* body, uint32_t size):
         cdef uint32_t i
-        if kind == CONTROL:
+        if not self.known and (kind != CONTROL or len(self.control) >= STRANGERS_WORDS_MAX):
+            self.fault = "it has not said who it is: that is no greeting of a broker of this version"
+        elif kind == CONTROL:
             self.control.append(PyBytes_FromStringAndSize(<char*>body, size))
             self.board.stirred = True
         elif kind == CONFIRM and size == 8:

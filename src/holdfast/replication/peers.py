@@ -6,8 +6,10 @@ Laws:
 - nobody is listened to before it has said who it is, under the same protocol, group and contracts; in a group
   with a secret, nobody says or hears that before it has proven that it knows the secret
 - strangers are few, say little, and have little time; they do not crowd out those whom we dialed ourselves,
-  nor members that are about to say who they are (waiting.py)
+  nor members that are about to say who they are (waiting.py). Whatever is done for members costs the same,
+  however many strangers there are
 - who is refused, or refuses us, lives: that it was seen is remembered for a while, with what it said it is
+- nobody waits for a word of ours for longer than a heartbeat, whatever was written before
 - a member that is not heard of for `silence` is taken for gone; its connection stays for a while, so that it
   learns what it missed, should it wake
 """
@@ -15,6 +17,7 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from msgspec import Struct
 
@@ -51,6 +54,7 @@ BEAT_NS_MAX = 100 * MS  # however much else is written
 STRANGERS_FRAME_BYTES_MAX = 4096
 FAR = "it cannot protect this one; raise silence in the group file above that, or choose a nearer member"
 NAME_CHARS_MAX = 100  # of a name that somebody gives itself, in the log
+CROWDED = "too many connections have not said who they are"
 DIFFERENT = "the contract files differ: give every member the same"
 
 
@@ -75,7 +79,6 @@ class PeerState(Struct):
     contracts: str = ""  # the digest of those that it has
     differs: bool = False  # they are others than ours, since one of us read them again
     handshake: Handshake | None = None  # in a group with a secret
-    address: str = ""  # where it comes from, once that was asked
     before: PeerState | None = None  # of the connection that this one replaces
     trips_far: int = 0  # round trips in a row that took longer than silence
     far: bool = False  # it was said that the way to it is too long
@@ -127,8 +130,8 @@ class Peers:
         self._hello = hello
         self._joining = joining
         self._event = event
-        self._peers: list[Peer] = []
-        self.room = WaitingRoom()
+        self._peers: list[Peer] = []  # whom we dialed, and who said who it is
+        self.room = WaitingRoom()  # of strangers
         self._index = group.index_of(name)
         self._earlier = {member.name for member in group.members[: self._index]}
         self._dial_at_ns = {member.name: 0 for member in group.members if member.name != name}
@@ -140,7 +143,13 @@ class Peers:
         self._now_ns = 0
 
     def all(self) -> list[Peer]:
+        """Those that are no strangers."""
         return list(self._peers)
+
+    def speaking(self, most: int) -> list[Peer]:
+        """So many of the strangers that have said something, who came first first."""
+        spoke = (peer for peer in self.room.all() if peer.control or peer.fault is not None)
+        return list(islice(spoke, most))
 
     def greeted(self) -> list[Peer]:
         """Those we know and hear."""
@@ -153,28 +162,37 @@ class Peers:
 
     # Connections
 
-    def open(self, inbox: Inbox | None, now_ns: int, name: str = "") -> Peer:
-        """A connection to that member, or from one that has not said its name yet."""
-        if not name:
-            self._make_room(now_ns)
+    def dialed(self, inbox: Inbox | None, now_ns: int, name: str) -> Peer:
+        """A connection to that member."""
+        peer = self._begin(inbox, now_ns, name)
+        peer.known = True  # we know whom we dialed, if not yet who answers
+        self._dialing.discard(name)
+        self._peers.append(peer)
+        return peer
+
+    def accept(self, inbox: Inbox | None, now_ns: int, address: str) -> Peer | None:
+        """A connection of a stranger from there; None: it is turned away."""
+        if self.room.is_full:
+            goes = self.room.who_goes(address, now_ns)
+            if goes is None:
+                self._event("peer refused", {"peer": "unknown", "why": CROWDED})
+                return None
+            self.refuse(goes, CROWDED)
+            self.forget(goes, now_ns)
+        peer = self._begin(inbox, now_ns)
+        self.room.enter(peer, address)
+        return peer
+
+    def _begin(self, inbox: Inbox | None, now_ns: int, name: str = "") -> Peer:
         peer = Peer(self._broker.core, inbox, now_ns)
         peer.frame_bytes_max = STRANGERS_FRAME_BYTES_MAX
         peer.state = PeerState(name=name, dialed=bool(name))
-        self._dialing.discard(name)
-        self._peers.append(peer)
         if self._secret is None:
             self.send(peer, self._hello())
         else:
             peer.state.handshake = self._secret.begin(dialed=peer.state.dialed)
             self.send(peer, Challenge(peer.state.handshake.nonce))
         return peer
-
-    def _make_room(self, now_ns: int) -> None:
-        waiting = [each for each in self._peers if not each.state.greeted and not each.state.dialed]
-        goes = self.room.who_goes(waiting, now_ns)
-        if goes is not None:
-            self.refuse(goes, "too many connections have not said who they are")
-            self.forget(goes, now_ns)
 
     def take_dials(self) -> list[str]:
         """Whom to dial now."""
@@ -229,16 +247,19 @@ class Peers:
 
     def say_goodbye(self) -> None:
         """Ends every connection, after all that was to be said."""
-        for peer in self._peers:
+        for peer in (*self._peers, *self.room.all()):
             if peer.state.greeted:
                 self.send(peer, Bye())
             self.close(peer)
 
     def forget(self, peer: Peer, now_ns: int) -> bool:
         """The connection is over; says whether that is news."""
-        if peer not in self._peers:
+        if peer in self.room:
+            self.room.leave(peer)
+        elif peer in self._peers:
+            self._peers.remove(peer)
+        else:
             return False
-        self._peers.remove(peer)
         self._found_out(peer.state.name)
         if not peer.closing:
             peer.closed()
@@ -334,6 +355,7 @@ class Peers:
             state.worth = hello.worth
             state.contracts = hello.contracts
             peer.frame_bytes_max = FRAME_BYTES_MAX
+            self._get_to_know(peer)
             self.sightings.pop(hello.name, None)
             self.refusals.pop(hello.name, None)
             self._found_out(hello.name)
@@ -343,6 +365,12 @@ class Peers:
             self._note_refusal(hello.name, why)
         self.refuse(peer, why, hello.name)
         return False
+
+    def _get_to_know(self, peer: Peer) -> None:
+        if peer in self.room:
+            self.room.leave(peer)
+            self._peers.append(peer)
+            peer.get_known()
 
     def compare(self, peer: Peer, theirs: str, ours: str) -> None:
         """One of two that protect each other has read its contracts again: they go on, and say so."""
@@ -390,6 +418,9 @@ class Peers:
         times = [at_ns for name, at_ns in self._dial_at_ns.items() if self._may_dial(name)]
         if self._peers:
             times.append(self._beat_at_ns)
+        oldest = self.room.oldest()
+        if oldest is not None:
+            times.append(oldest.opened_ns + GREETING_NS_MAX + 1)
         times += [peer.heard_ns + self.silence.ns + 1 for peer in self.greeted()]
         return min(times, default=None)
 
@@ -407,6 +438,8 @@ class Peers:
             if everybody or not written or now_ns - state.beat_ns >= BEAT_NS_MAX:
                 state.beat_ns = now_ns
                 self.send(peer, beat(peer, now_ns))
+            else:
+                self._beat_at_ns = min(self._beat_at_ns, peer.wrote_ns + self.group.heartbeat_ns)
 
     def answer(self, peer: Peer, beat: BeatFor, now_ns: int) -> None:
         """At once, whatever else was written."""
@@ -416,6 +449,8 @@ class Peers:
 
     def silent(self, now_ns: int) -> list[Peer]:
         """Those of which nothing was heard for too long, each told of once; later their connections close."""
+        while (oldest := self.room.oldest()) is not None and now_ns - oldest.opened_ns > GREETING_NS_MAX:
+            self.forget(oldest, now_ns)
         silent = []
         for peer in self._peers:
             quiet_ns = now_ns - peer.heard_ns

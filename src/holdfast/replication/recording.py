@@ -3,7 +3,7 @@
 Laws:
 - depth d is the primary and the d - 1 members that would take over next, in their order: others do not count
 - a depth that a client asked for is met or refused; the usual depth asks for no more members than there are,
-  also when one is lost while a grant waits for it
+  also when one is lost while a grant waits for it: then for the one that is about to take its place
 - while it is not known whether this broker still serves, nothing is granted
 - replicas work in parallel: a grant waits for the slowest of those it needs, not for their sum
 """
@@ -79,6 +79,9 @@ class Group(Protocol):
     def replicas(self) -> list[int]:
         """How far each heir has come, the next one first."""
 
+    def coming(self) -> list[int]:
+        """The same of the one that is about to be the next heir, and has the state."""
+
     def followers(self) -> int:
         """How many members are heirs, or are about to be."""
 
@@ -122,6 +125,7 @@ class GroupRecorder(StateRecorder):
 
     def _verdict(self, wait: Wait, has: list[int], now_ns: int) -> str | None:
         """Empty: granted; else why not; None: not yet."""
+        has = has if wait.asked else [*self._group.coming(), *has]
         needed = wait.replicas if wait.asked else min(wait.replicas, len(has))
         depth = wait.replicas + 1
         if len(has) >= needed and all(number >= wait.number for number in has[:needed]):

@@ -6,6 +6,8 @@ Laws:
   was must be able to open a higher one, and be heard of
 - clients hear of a view when its heirs know it: whichever of them serves next has a higher one
 - what waited for a backup that is gone waits for the next heir, if there is one, and else for the contest
+- when an heir fell silent, the others count for depth once they have answered since: this broker may be the
+  one that is cut off, and who fell silent the one that takes over
 - without an arbiter, a member that followed this broker and never had its messages opens a view only because
   it hears nobody: this broker does not yield to it, and opens a higher one
 - a snapshot and the copies that a new backup lacks go piece by piece, between messages
@@ -52,6 +54,7 @@ class Serving:
         self.protected_by: tuple[str, ...] = ()  # heirs that know that they are
         self._untold = False  # of this view the clients do not know yet
         self._calm_ns = 0  # until then an heir that was lost may open a view of its own
+        self._silent_ns = -1  # when an heir fell silent last
         self._asked: set[int] = set()  # members that followed this broker since it serves
         self._custodian = (
             -1
@@ -70,7 +73,7 @@ class Serving:
         self.member.broker.core.set_backup(None)
         self._snapshots.clear()
         self._copying = self._copied_ns = None
-        self._calm_ns = 0
+        self._calm_ns, self._silent_ns = 0, -1
         self._untold, self.protected_by = False, ()
         self._asked, self._custodian = set(), -1
         self.member.peers.forget_followers()
@@ -79,6 +82,8 @@ class Serving:
         self._snapshots.pop(peer, None)
         if not peer.state.follows:
             return
+        if silent:
+            self._silent_ns = now_ns
         newer = self.member.peers.link_to(peer.state.name)
         still_there = newer is not None and newer is not peer and newer.state.follows
         if not still_there:
@@ -93,8 +98,16 @@ class Serving:
 
     def replicas(self) -> list[int]:
         """How much of the state those have who would take over, the next one first."""
-        links = (self.member.peers.link_to(name) for name in self.member.view.heirs)
-        return [-1 if link is None else link.state.has for link in links]
+        return [self._has(self.member.peers.link_to(name)) for name in self.member.view.heirs]
+
+    def coming(self) -> list[int]:
+        """The same of the one that is being given the messages that wait, to be the next heir."""
+        backup = self.member.broker.core.board.backup
+        return [self._has(backup)] if isinstance(backup, Peer) and self._giving else []
+
+    def _has(self, link: Peer | None) -> int:
+        answers = link is not None and link.state.heard_us_ns > self._silent_ns
+        return link.state.has if link is not None and answers else -1
 
     @property
     def holding(self) -> bool:

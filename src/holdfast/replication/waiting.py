@@ -1,16 +1,16 @@
 """Connections that have not said who they are: how many wait, and who goes when one more comes.
 
 Laws:
-- at most STRANGERS_MAX wait, and one more is always let in: somebody else goes for it
+- at most STRANGERS_MAX wait. For one more somebody goes, or the newcomer is turned away, which costs no more
+  than to look up where it comes from
 - whoever comes from an address of the group file stays as long as anybody else is there to go
-- of others, the address with most of them pays: however many come from one, those of another stay
+- of others, the address with most of them pays, the newcomer counted: however many come from one, those of
+  another stay
 - of one address the oldest goes, if it had GREETING_NS_MIN to say who it is; else the last, so that no crowd
   is fast enough to leave nobody the time for a greeting
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 
 from holdfast.replication.peer import Peer
 from holdfast.units import MS
@@ -19,27 +19,50 @@ STRANGERS_MAX = 64
 GREETING_NS_MIN = 100 * MS
 
 
-def nowhere(peer: Peer) -> str:
-    """Where a connection comes from, as far as a driver has not said how to find out."""
-    return ""
-
-
 class WaitingRoom:
-    """`address_of` and `expected`, the addresses of the group file, are the driver's to set."""
+    """`expected`, the addresses of the group file, is the driver's to set."""
 
     def __init__(self) -> None:
-        self.address_of: Callable[[Peer], str] = nowhere
         self.expected: set[str] = set()
+        self._strangers: dict[Peer, str] = {}  # where each comes from, in the order in which they came
+        self._crowds: dict[str, dict[Peer, None]] = {}  # the same, by where they come from
 
-    def who_goes(self, waiting: Sequence[Peer], now_ns: int) -> Peer | None:
-        """Who makes room for one more; `waiting` stands in the order in which they came."""
-        if len(waiting) < STRANGERS_MAX:
+    def __contains__(self, peer: Peer) -> bool:
+        return peer in self._strangers
+
+    def all(self) -> list[Peer]:
+        """In the order in which they came."""
+        return list(self._strangers)
+
+    def oldest(self) -> Peer | None:
+        return next(iter(self._strangers), None)
+
+    def enter(self, peer: Peer, address: str) -> None:
+        self._strangers[peer] = address
+        self._crowds.setdefault(address, {})[peer] = None
+        assert len(self._strangers) <= STRANGERS_MAX
+
+    def leave(self, peer: Peer) -> None:
+        address = self._strangers.pop(peer)
+        crowd = self._crowds[address]
+        del crowd[peer]
+        if not crowd:
+            del self._crowds[address]
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._strangers) >= STRANGERS_MAX
+
+    def who_goes(self, address: str, now_ns: int) -> Peer | None:
+        """Who makes room in a full one for a newcomer from there; None: nobody, it is turned away."""
+        others = [crowd for each, crowd in self._crowds.items() if each not in self.expected]
+        if not others and address not in self.expected:
             return None
-        crowds: dict[str, list[Peer]] = {}
-        for peer in waiting:
-            if not peer.state.address:
-                peer.state.address = self.address_of(peer)
-            crowds.setdefault(peer.state.address, []).append(peer)
-        others = [crowd for address, crowd in crowds.items() if address not in self.expected]
-        crowd = max(others or crowds.values(), key=len)
-        return crowd[0] if now_ns - crowd[0].opened_ns >= GREETING_NS_MIN else crowd[-1]
+        crowd = max(others or self._crowds.values(), key=len)
+        oldest = next(iter(crowd))
+        if now_ns - oldest.opened_ns >= GREETING_NS_MIN:
+            return oldest
+        favoured = bool(others) and address in self.expected
+        if not favoured and len(self._crowds.get(address, ())) + 1 >= len(crowd):
+            return None
+        return next(reversed(crowd))

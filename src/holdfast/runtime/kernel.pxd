@@ -35,7 +35,7 @@ cdef extern from "<time.h>" nogil:
         int64_t tv_sec
         int64_t tv_nsec
     int clock_gettime(int clock, timespec* time)
-    enum: CLOCK_MONOTONIC, CLOCK_REALTIME
+    enum: CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_THREAD_CPUTIME_ID
 
 
 cdef inline int64_t clock_ns(int which) noexcept nogil:

@@ -17,6 +17,7 @@ from holdfast.runtime.websocket import WebSocket
 from holdfast.security.config import Listener, on_loopback
 
 Opener = Callable[[Inbox, int], Wire | None]
+StrangerOpener = Callable[[Inbox, int, str], Wire | None]  # knows where from
 
 
 def scheme_of(listener: Listener) -> str:
@@ -44,8 +45,10 @@ def make_layers(listener: Listener, certificates: Certificates | None) -> Layers
     return Layers(context, websocket)
 
 
-def member_listening(certificates: Certificates | None, names: Iterable[str], opener: Opener) -> Listening:
+def member_listening(
+    certificates: Certificates | None, names: Iterable[str], opener: StrangerOpener
+) -> Listening:
     """For the other members of the group; with TLS only for those, by their certificates."""
     if certificates is None:
-        return Listening(opener)
-    return Listening(opener, lambda: Layers(certificates.for_members), frozenset(names))
+        return Listening(opener, strangers=True)
+    return Listening(opener, lambda: Layers(certificates.for_members), frozenset(names), strangers=True)

@@ -11,6 +11,7 @@ cdef enum:
 
 cdef class Listening:
     cdef readonly object opener, layers, names, config
+    cdef readonly bint strangers    # those who come are strangers until they have said who they are
     cdef readonly bint local    # only this machine reaches it
     cdef int64_t greeting_ns_max
     cdef dict greeting          # descriptor -> since when, the oldest first

@@ -10,12 +10,15 @@ cdef class Listening:
 
     `opener(inbox, now)` makes the wire, or gives None when nobody is let in; `layers()` makes what stands before
     it, and `greeting_ns_max` is how long their greetings may take; `names` are the certificate names that are let
-    in; `config` is handed to the wire as its `listener`, and whether it is `local`."""
+    in; `config` is handed to the wire as its `listener`, and whether it is `local`. With `strangers` it is the port
+    for members: `opener(inbox, now, address)` makes a Peer, and those who come are in the lobby at first."""
 
     def __init__(
-        self, opener, layers=None, names=None, config=None, local=False, int64_t greeting_ns_max=10_000_000_000
+        self, opener, layers=None, names=None, config=None, local=False, int64_t greeting_ns_max=10_000_000_000,
+        strangers=False,
     ) -> None:
         self.local = local
+        self.strangers = strangers
         self.greeting_ns_max = greeting_ns_max
         self.opener = opener
         self.layers = layers

@@ -24,7 +24,7 @@ from holdfast.replication.member import Member
 from holdfast.replication.views import Claim, Standing, why_lost
 from holdfast.runtime.layers import Layers
 from holdfast.runtime.listeners import member_listening
-from holdfast.runtime.places import address_of, place_of
+from holdfast.runtime.places import place_of
 from holdfast.runtime.server import Server
 from holdfast.runtime.tls import Certificates, greet
 from holdfast.runtime.zookeeper import Arbiter
@@ -50,7 +50,6 @@ class Membership:
             await self._find_arbiter()
         address = self.group.member(self.member.name).peer_address
         others = [each.name for each in self.group.members if each.name != self.member.name]
-        self.member.peers.room.address_of = lambda peer: address_of(peer.fd)
         for name in others:
             self._begin(self._learn_address(name))
         listening = member_listening(self._certificates, others, self.member.accept_peer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 
 
@@ -10,11 +9,14 @@ def address_of(fd: int) -> str:
     """Where a connection comes from, as `place_of` has it."""
     if fd < 0:
         return ""
+    # With its family and kind said, the kernel is asked for one thing; the larger address has room for both.
+    connection = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fileno=fd)
     try:
-        with socket.socket(fileno=os.dup(fd)) as connection:
-            host = str(connection.getpeername()[0])
+        host = str(connection.getpeername()[0])
     except OSError:
         return ""
+    finally:
+        connection.detach()
     return place_of(host)
 
 

@@ -12,36 +12,39 @@ Laws:
 - who sends without a pause is read after those who do not: a few who keep the broker busy are in nobody's way
 - that a peer left, or was reset, is learnt once: the kernel would say so at every poll while it is not read
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
+- strangers at the port for members are in the lobby. They are looked at last, one after the other, for a bounded
+  time, and then not for a while: whatever they do, reading it takes a thirty-second of the time at most
 - a listener may have layers: then nobody reaches the broker before its greetings are over, they have a time, and
   a bounded number of them is worked on in one poll
 """
 
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.ref cimport Py_INCREF, PyObject
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memset
 
 from collections import deque
 
 from holdfast.broker.core cimport Core
 from holdfast.broker.link cimport Board, Inbox, Wire
 from holdfast.broker.work import READ_AT_LEAST, READ_AT_ONCE, READ_PER_TURN
+from holdfast.replication.peer cimport Peer
 from holdfast.runtime.kernel cimport (
-    CLOCK_MONOTONIC, CLOCK_REALTIME, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR,
-    EPOLLHUP, EPOLLIN, EPOLLOUT, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK,
-    accept4, clock_ns, close, epoll_create1, epoll_ctl, epoll_event, epoll_wait, recv, send, shutdown, tune,
+    CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_THREAD_CPUTIME_ID, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, MSG_DONTWAIT,
+    MSG_NOSIGNAL, MSG_PEEK, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, accept4, clock_ns, close, epoll_event, epoll_wait,
+    recv, send, shutdown, tune,
 )
 from holdfast.runtime.layers cimport Layers
 from holdfast.runtime.listening cimport GREETERS_MAX, Listening
 from holdfast.runtime.places import address_of
-from holdfast.runtime.slots cimport FREE, GREETING, LINGERING, LISTENER, OPEN, Kind, Slot, is_greedy, of_interest
+from holdfast.runtime.slots cimport GREETING, LINGERING, LISTENER, LOBBY, OPEN, is_greedy
+from holdfast.runtime.sockets cimport Sockets
 
 cdef enum:
     EVENTS_MAX = 256
     FEW_EVENTS = 32             # of more at once nobody can say which came first
     PASSES_MAX = 4              # while the broker is sated: other brokers are heard every so often
     ACCEPTS_MAX = 64            # in one poll: a storm of connects must not hold up a message
+    STRANGERS_MAX = 8           # the same, of the lobby, before somebody else there has a turn
     UNSENT_BYTES_MAX = 65536    # what may wait in the kernel for one subscriber
     DISCARD_BYTES_MAX = 1048576 # what is still read from a peer that was told goodbye
     RAW_BYTES = 32768           # read at once from a socket with layers
@@ -55,6 +58,7 @@ cdef int64_t SHARE_LEAST = READ_AT_LEAST
 cdef int64_t SHARE_MOST = READ_AT_ONCE
 cdef int64_t READING_NS_MAX = 1_000_000     # in one poll, for those who pause
 cdef int64_t GREEDY_NS_MAX = 500_000        # the same, for those who do not
+cdef int64_t LOBBY_NS_MAX = 300_000         # of work, in one poll, for strangers
 cdef int64_t DEAR_NS = 200_000              # for one read
 cdef int64_t LINGER_NS = 2_000_000_000
 cdef int64_t ACCEPT_AGAIN_NS = 100_000_000
@@ -66,15 +70,11 @@ cdef enum:
     QUOTA_EXCEEDED = 0x97
 
 
-cdef class Poller:
-    cdef int epoll
+cdef class Poller(Sockets):
     cdef object broker
     cdef Core core
     cdef Board board
     cdef Inbox inbox
-    cdef Slot* slots            # by file descriptor
-    cdef int slots_len
-    cdef readonly int open      # sockets that are not yet closed, listeners aside
     cdef dict listeners         # descriptor -> Listening
     cdef int greeters           # connections whose greetings are not over
     cdef uint8_t raw[RAW_BYTES]
@@ -85,9 +85,6 @@ cdef class Poller:
     cdef int skipped[2]         # the first of the not greedy, and of the greedy, that was not read; 0: none
 
     def __cinit__(self, broker, Inbox inbox not None) -> None:
-        self.epoll = epoll_create1(EPOLL_CLOEXEC)
-        if self.epoll < 0:
-            raise OSError(errno, "epoll_create1")
         self.broker = broker
         self.core = broker.core
         self.board = self.core.board
@@ -96,22 +93,9 @@ cdef class Poller:
         self.lingering = deque()
         self.listeners = {}
 
-    def __dealloc__(self) -> None:
-        cdef int fd
-        for fd in range(self.slots_len):
-            if self.slots[fd].kind > LISTENER:
-                self._close(fd)
-        free(self.slots)
-        if self.epoll >= 0:
-            close(self.epoll)
-
-    def fileno(self) -> int:
-        """Readable when poll() has something to do."""
-        return self.epoll
-
     def listen(self, int fd, Listening listening not None) -> None:
         """Accepts from this listening socket, which stays its owner's."""
-        self._watch(fd, LISTENER, EPOLLIN)
+        self._watch(fd, LISTENER, EPOLLIN, listening.strangers)
         self.listeners[fd] = listening
 
     def stop_listening(self) -> None:
@@ -125,10 +109,10 @@ cdef class Poller:
             listening.greeting.clear()
         self.listeners = {}
 
-    def adopt(self, int fd, Wire wire not None, Layers layers=None) -> None:
+    def adopt(self, int fd, Wire wire not None, Layers layers=None, bint stranger=False) -> None:
         """Moves the bytes of a connected socket from now on, and closes it in the end."""
         tune(fd, UNSENT_BYTES_MAX)
-        self._watch(fd, OPEN, EPOLLIN)
+        self._watch(fd, OPEN, EPOLLIN, stranger)
         self.open += 1
         if layers is not None:
             Py_INCREF(layers)
@@ -147,7 +131,11 @@ cdef class Poller:
         cdef epoll_event events[EVENTS_MAX]
         cdef int i, fd, n
         cdef int64_t now_ns, wall_ns
+        cdef bint strangers = False
         cdef Listening listening
+        if self.rests_until_ns and clock_ns(CLOCK_MONOTONIC) >= self.rests_until_ns:
+            self.rests_until_ns = 0
+            self._interest(self.lobby, EPOLLIN)
         if self.core.sated() and self.passed < PASSES_MAX:
             self.passed += 1
             return False
@@ -166,8 +154,13 @@ cdef class Poller:
             if self.slots[fd].kind == OPEN and (<Wire>self.slots[fd].wire).peer:
                 self._serve(fd, events[i].events, now_ns, wall_ns)
                 events[i].events = 0
+            elif self.slots[fd].kind == LOBBY:
+                strangers = True
+                events[i].events = 0
         self._serve_clients(events, n, False, now_ns, wall_ns)
         self._serve_clients(events, n, True, now_ns, wall_ns)
+        if strangers:
+            self._serve_strangers(now_ns, wall_ns)
         if n <= FEW_EVENTS:
             # Whom the kernel told of stays on its list, ahead of whoever comes, until it is asked again. Asked before
             # anybody is answered, it lists what comes after an answer in the order in which it came.
@@ -201,6 +194,16 @@ cdef class Poller:
                 after_ns = clock_ns(CLOCK_MONOTONIC)
                 self.slots[fd].dear = after_ns - before_ns > DEAR_NS
                 before_ns = after_ns
+
+    cdef void _serve_strangers(self, int64_t now_ns, int64_t wall_ns) except *:
+        """Asked for one at a time, the kernel names each of those that are ready in turn."""
+        cdef epoll_event event
+        cdef int64_t began_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID)
+        cdef int64_t worked_ns = 0
+        while worked_ns < LOBBY_NS_MAX and epoll_wait(self.lobby, &event, 1, 0) > 0:
+            self._serve(event.data.fd, event.events, now_ns, wall_ns)
+            worked_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns
+        self._rest(worked_ns, clock_ns(CLOCK_MONOTONIC))
 
     cdef void _serve(self, int fd, uint32_t events, int64_t now_ns, int64_t wall_ns) except *:
         if self.slots[fd].kind == LISTENER:
@@ -250,48 +253,11 @@ cdef class Poller:
 
     # Sockets
 
-    cdef bint _watch(self, int fd, Kind kind, uint32_t interest) except 0:
-        cdef Slot* grown
-        cdef int length
-        cdef epoll_event event
-        if fd >= self.slots_len:
-            length = max(fd + 1, self.slots_len * 2, 64)
-            grown = <Slot*>realloc(self.slots, length * sizeof(Slot))
-            if grown == NULL:
-                raise MemoryError
-            memset(grown + self.slots_len, 0, (length - self.slots_len) * sizeof(Slot))
-            self.slots = grown
-            self.slots_len = length
-        event.events = interest
-        event.data.fd = fd
-        if epoll_ctl(self.epoll, EPOLL_CTL_ADD, fd, &event) < 0:
-            raise OSError(errno, "epoll_ctl")
-        memset(&self.slots[fd], 0, sizeof(Slot))
-        self.slots[fd].kind = kind
-        self.slots[fd].interest = interest
-        self.slots[fd].watched = True
-        return 1
-
-    cdef void _interest(self, int fd, uint32_t interest) noexcept:
-        """Of a peer that left, and of whom nothing is of interest, the kernel says nothing."""
-        cdef epoll_event event
-        cdef bint watched
-        cdef int how
-        interest = of_interest(&self.slots[fd], interest)
-        watched = interest or not (self.slots[fd].gone or self.slots[fd].reset)
-        if self.slots[fd].interest != interest or self.slots[fd].watched != watched:
-            how = EPOLL_CTL_DEL if not watched else EPOLL_CTL_MOD if self.slots[fd].watched else EPOLL_CTL_ADD
-            event.events = interest
-            event.data.fd = fd
-            epoll_ctl(self.epoll, how, fd, &event)
-            self.slots[fd].interest = interest
-            self.slots[fd].watched = watched
-
     cdef void _accept(self, int listener, int64_t now_ns) except *:
         cdef int fd, i
         cdef Wire wire
         cdef Listening listening = self.listeners[listener]
-        for i in range(ACCEPTS_MAX):
+        for i in range(STRANGERS_MAX if listening.strangers else ACCEPTS_MAX):
             if len(listening.greeting) >= GREETERS_MAX:
                 listening.paused = True
                 self._interest(listener, 0)
@@ -305,16 +271,34 @@ cdef class Poller:
                     self._interest(listener, 0)
                     self.accept_again_ns = now_ns + ACCEPT_AGAIN_NS
                 return
+            if listening.strangers and self._has_left(fd):
+                close(fd)
+                continue
             if listening.layers is not None:
                 self._begin_greeting(fd, listening, now_ns)
                 continue
-            wire = listening.opener(self.inbox, now_ns)
+            wire = self._opened(fd, listening, now_ns)
             if wire is None:
                 close(fd)
                 continue
+            self.adopt(fd, wire, None, listening.strangers)
+
+    cdef bint _has_left(self, int fd) noexcept:
+        """Whether it has nothing to say any more."""
+        cdef ssize_t n = recv(fd, self.inbox.data, 1, MSG_DONTWAIT | MSG_PEEK)
+        return n == 0 or (n < 0 and errno != EAGAIN and errno != EINTR)
+
+    cdef Wire _opened(self, int fd, Listening listening, int64_t now_ns):
+        """The broker's side of it; None when it is not let in."""
+        cdef Wire wire
+        if listening.strangers:
+            wire = listening.opener(self.inbox, now_ns, address_of(fd))
+        else:
+            wire = listening.opener(self.inbox, now_ns)
+        if wire is not None:
             wire.local = listening.local
             wire.listener = listening.config
-            self.adopt(fd, wire)
+        return wire
 
     cdef void _read(self, int fd, int64_t now_ns, int64_t wall_ns) except *:
         cdef Wire wire = <Wire>self.slots[fd].wire
@@ -382,6 +366,8 @@ cdef class Poller:
         wire.writable = all_sent
         if all_sent:
             wire.flushed()
+        if self.slots[fd].stranger and (<Peer>wire).known:
+            self._know(fd)
         self._interest(fd, (EPOLLIN if wire.wants_bytes() else 0) | (0 if all_sent else EPOLLOUT))
 
     # Layers
@@ -396,7 +382,7 @@ cdef class Poller:
             return
         layers.listening = listening
         tune(fd, UNSENT_BYTES_MAX)
-        self._watch(fd, GREETING, EPOLLIN)
+        self._watch(fd, GREETING, EPOLLIN, listening.strangers)
         self.open += 1
         Py_INCREF(layers)
         self.slots[fd].layers = <PyObject*>layers
@@ -469,14 +455,12 @@ cdef class Poller:
             why = f"a certificate of {name!r}, who is none of {', '.join(sorted(listening.names))}"
             self._turn_away(fd, layers, NOT_AUTHORIZED, why)
             return 0
-        wire = listening.opener(self.inbox, now_ns)
+        wire = self._opened(fd, listening, now_ns)
         if wire is None:
             self._turn_away(fd, layers, 0, None)
             return 0
         self._greeted(fd, layers)
         wire.certificate_name = name
-        wire.local = listening.local
-        wire.listener = listening.config
         self._give(fd, wire)
         return 1
 
@@ -577,20 +561,3 @@ cdef class Poller:
             self._close(fd)
         elif self.slots[fd].kind == OPEN and (<Wire>self.slots[fd].wire).closing:
             self._close(fd)
-
-    cdef void _let_go(self, int fd) noexcept:
-        cdef PyObject* wire = self.slots[fd].wire
-        cdef PyObject* layers = self.slots[fd].layers
-        if layers != NULL:
-            self.slots[fd].layers = NULL
-            Py_DECREF(<object>layers)
-        if wire != NULL:
-            self.slots[fd].wire = NULL
-            (<Wire>wire).fd = -1
-            Py_DECREF(<object>wire)
-
-    cdef void _close(self, int fd) noexcept:
-        self._let_go(fd)
-        self.slots[fd].kind = FREE
-        self.open -= 1
-        close(fd)

@@ -30,6 +30,7 @@ from holdfast.runtime.ports import open_listener
 
 INBOX_BYTES = 32_768
 ACCEPT_BACKLOG = 4096
+STRANGERS_BACKLOG = 1024  # at the port for members: who waits behind more waits long
 FAREWELL_S = 5.0
 UNFINISHED_S = 0.05
 IDLE_S = 5.0
@@ -81,7 +82,9 @@ class Server:
         return addresses
 
     def _listen_on(self, family: int, address: Any, listening: Listening) -> Address:
-        listener = open_listener(family, address, ACCEPT_BACKLOG)
+        listener = open_listener(
+            family, address, STRANGERS_BACKLOG if listening.strangers else ACCEPT_BACKLOG
+        )
         self._listeners.append(listener)
         self.poller.listen(listener.fileno(), listening)
         host, port = listener.getsockname()[:2]
@@ -124,6 +127,8 @@ class Server:
         if self.poller.unfinished:
             soon_ns = time.monotonic_ns() + int(UNFINISHED_S * 1e9)
             due_ns = soon_ns if due_ns is None else min(due_ns, soon_ns)
+        if self.poller.next_ns is not None:
+            due_ns = self.poller.next_ns if due_ns is None else min(due_ns, self.poller.next_ns)
         if due_ns is None or (self._alarm is not None and self._alarm_ns <= due_ns):
             return
         if self._alarm is not None:

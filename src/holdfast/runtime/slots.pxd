@@ -12,6 +12,7 @@ cdef enum:
 
 cdef enum Kind:
     FREE
+    LOBBY       # where strangers are
     LISTENER
     GREETING    # layers are being agreed on; the broker does not know of it
     OPEN
@@ -27,6 +28,7 @@ cdef struct Slot:
     int64_t read_ns         # when that was
     bint dear               # its last read took long
     bint watched            # by the kernel
+    bint stranger           # has not said who it is, or listens for such: watched in the lobby
     bint gone               # its peer left: nothing more comes
     bint reset              # its peer was reset: what it said before may still be read
     Kind kind

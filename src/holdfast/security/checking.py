@@ -4,9 +4,10 @@ Laws:
 - at most WAITING_MAX attempts wait; for one more, one of who has most there is refused at once
 - every attempt is answered within its time, if only with a refusal: a hook that fails, hangs or returns
   anything but a name refuses, and that is logged
-- threads are nicer than the broker: a message goes before a password
+- threads are nicer than the broker: a message goes before a password. They are not starved by other programs:
+  on a busy machine who logs in for the first time waits longer, and is not refused
 - after some failures the attempts of who failed wait for each other; no more are under way than there are
-  threads, so that those behind them know of their failures
+  threads, so that those behind them know of their failures, and who left meanwhile is not looked at
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ from holdfast.security.waiting import Place, Room, Turns
 
 HASHING_THREADS = max(1, min(4, (os.cpu_count() or 2) - 1))  # one core is the broker's
 WAITING_MAX = 256 * HASHING_THREADS  # who comes behind so many would be gone before its turn
-SUSPECT_WAITING_MAX = 16  # of one address from which much failed
+SUSPECT_WAITING_MAX = 64  # of one address from which much failed: some seconds of work
 HOOK_THREADS = 8
 HOOK_S_MAX = 5.0
-NICENESS = 10
+NICENESS = (
+    2  # beyond the broker's, or beyond that of other programs: two that do nothing else leave it a fourth
+)
 
 
 class Threads:
@@ -54,8 +57,10 @@ class Threads:
         return answer
 
     def _run(self) -> None:
+        thread = threading.get_native_id()
         with suppress(OSError):  # where that is not allowed, they are as the broker
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            brokers = os.getpriority(os.PRIO_PROCESS, thread)  # a thread begins as who started it
+            os.setpriority(os.PRIO_PROCESS, thread, niceness_beside(brokers))
         while True:
             work, arguments, answer = self._work.get()
             try:
@@ -66,6 +71,11 @@ class Threads:
                 self._loop.call_soon_threadsafe(_settle, answer, result, error)
             except RuntimeError:
                 return  # the loop is closed: the broker ends
+
+
+def niceness_beside(brokers: int) -> int:
+    """Halfway to other programs where the broker goes before them, else a little more than the broker's."""
+    return brokers // 2 if brokers < -1 else max(brokers, 0) + NICENESS
 
 
 def _settle(answer: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
@@ -112,8 +122,9 @@ class Checking:
 
     def take(self, wanted: Wanted) -> bool:
         """Begins to check; False when too many wait."""
-        place = Place(wanted, Source(wanted.attempt.address, wanted.attempt.username))
-        suspect = self._patience.suspects(place.source, time.monotonic_ns())
+        source, now_ns = Source(wanted.attempt.address, wanted.attempt.username), time.monotonic_ns()
+        place = Place(wanted, source, failed=self._patience.remembers(source, now_ns))
+        suspect = self._patience.suspects(source, now_ns)
         loser = self._room.enter(place, SUSPECT_WAITING_MAX if suspect else None)
         if loser is place:
             return False
@@ -129,17 +140,23 @@ class Checking:
             place = lane.turns.take()
             if place.gone:
                 continue
-            if place.wanted.connection.closing:
+            if place.left:
                 self._room.leave(place)
                 continue
-            wait_ns = self._patience.wait_ns(place.source, time.monotonic_ns())
+            wait_ns = 0 if place.waited else self._patience.wait_ns(place.source, time.monotonic_ns())
             if wait_ns is None:
                 self._room.leave(place)
                 self._put_out(place)
             elif wait_ns:
-                self.loop.call_later(wait_ns / 1e9, self._begin, lane, place)
+                self.loop.call_later(wait_ns / 1e9, self._has_waited, lane, place)
             else:
                 self._begin(lane, place)
+
+    def _has_waited(self, lane: Lane, place: Place) -> None:
+        """It stands in line with the others now."""
+        place.waited = True
+        lane.turns.add(place)
+        self._go_on(lane)
 
     def _put_out(self, place: Place) -> None:
         assert self.gate is not None
@@ -147,8 +164,6 @@ class Checking:
         self._step()
 
     def _begin(self, lane: Lane, place: Place) -> None:
-        if place.gone:
-            return
         place.begun = True
         lane.busy += 1
         task = self.loop.create_task(self._check(lane, place))

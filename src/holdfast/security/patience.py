@@ -80,6 +80,10 @@ class Patience:
         record = _known(self._crowds, source.crowds[0], now_ns)
         return source not in self._let_in and record is not None and record.failures >= FREE_FAILURES
 
+    def remembers(self, source: Source, now_ns: int) -> bool:
+        """Whether that user failed from there."""
+        return _known(self._pairs, source, now_ns) is not None
+
     def failed(self, source: Source, now_ns: int) -> None:
         _count(self._pairs, source, now_ns)
         for crowd in source.crowds:

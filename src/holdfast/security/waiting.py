@@ -3,7 +3,8 @@
 Laws:
 - so many wait at most; when the room is full, whoever has most places in it gives one up, an address before
   others and a name before others of its address: who fills it pays
-- an address that is suspected has a share of its own, and no more
+- an address that is suspected has a share of its own, and no more. When that is full, who left has no place
+  in it, and who failed there before goes before who did not
 - addresses take turns: one that asks much waits behind itself
 """
 
@@ -22,8 +23,15 @@ class Place(Struct, eq=False):
 
     wanted: Wanted
     source: Source
+    failed: bool = False  # as that user, from there, before
+    waited: bool = False  # as long as it had to, for what failed before
     begun: bool = False  # it is looked at, and cannot be put out
     gone: bool = False
+
+    @property
+    def left(self) -> bool:
+        """Nobody is there any more to hear what comes of it."""
+        return self.wanted.connection.closing
 
 
 class Room:
@@ -37,7 +45,9 @@ class Room:
         own = self._by_address.get(place.source.address, {})
         loser = None
         if share is not None and len(own) >= share:
-            loser = _of_busiest_name(own, place)
+            self._without_who_left(own)
+        if share is not None and len(own) >= share:
+            loser = _of_who_failed(own, place) or _of_busiest_name(own, place)
         elif self.count >= self.places_max:
             fullest = max(self._by_address.values(), key=len)
             theirs = len(fullest) > len(own) + 1
@@ -48,6 +58,10 @@ class Room:
             self._by_address.setdefault(place.source.address, {})[place] = None
             self.count += 1
         return loser
+
+    def _without_who_left(self, places: dict[Place, None]) -> None:
+        for place in [each for each in places if each.left and not each.begun]:
+            self.leave(place)
 
     def leave(self, place: Place) -> None:
         place.gone = True
@@ -65,6 +79,11 @@ def _newest(places: dict[Place, None], name: str | None = None) -> Place | None:
         if not place.begun and name in (None, place.source.user):
             return place
     return None
+
+
+def _of_who_failed(own: dict[Place, None], newcomer: Place) -> Place | None:
+    failed = (place for place in reversed(own) if place.failed and not place.begun)
+    return None if newcomer.failed else next(failed, None)
 
 
 def _of_busiest_name(own: dict[Place, None], newcomer: Place) -> Place:

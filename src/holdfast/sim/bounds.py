@@ -13,7 +13,7 @@ from types import ModuleType
 from holdfast.broker import broker, replaying, subscribing, timers
 from holdfast.broker.system_topics import SystemTopics
 from holdfast.config import Limits
-from holdfast.replication import contest, member, serving, sharing, transfers
+from holdfast.replication import contest, hearing, serving, sharing, transfers
 from holdfast.units import MS
 
 AGAIN_NS = 100 * MS  # after an arbiter gave no answer: runs are short
@@ -23,7 +23,9 @@ BOUNDS: dict[str, tuple[ModuleType, tuple[int, ...]]] = {
     "WORD_BYTES": (transfers, (1, 100, 1_000)),
     "SESSIONS_COPIED_PER_TURN": (serving, (1, 2, 3)),
     "WAITING_BYTES_MAX": (serving, (1, 500, 5_000)),
-    "WORDS_PER_TURN": (member, (1, 2, 5)),
+    "WORDS_PER_TURN": (hearing, (1, 2, 5)),
+    "STRANGERS_PER_TURN": (hearing, (1, 2)),
+    "GREETING_WORDS": (hearing, (1, 2)),
     "CONTROL_PER_TURN": (broker, (1, 30, 100)),
     "REPLAYED_PER_TURN": (broker, (1, 4, 20)),
     "READ_PER_TURN": (broker, (1, 30, 100)),

@@ -32,6 +32,7 @@ from holdfast.units import MS, format_duration
 
 SHOWN_MAX = 3
 SETTLED_NS = 500 * MS
+LATE_NS = 50 * MS  # that a publisher keeps messages for beyond N periods
 
 
 def judge(options: Options, ledger: Ledger) -> list[Violation]:
@@ -224,8 +225,11 @@ def pruning(evidence: Evidence) -> Iterator[Violation]:
             if options.topics[topic].qos and acknowledged_ns >= crash_ns:
                 continue  # its publisher sends it again
             times = ledger.created[(publisher, topic)]
-            kept = options.topics[topic].contract.retention
-            if number < bisect_right(times, crash_ns) - max(kept, 1):
+            contract = options.topics[topic].contract
+            kept_ns = contract.retention * (contract.period_ns or 0) + LATE_NS
+            if contract.retention and times[number] > times[bisect_right(times, crash_ns) - 1] - kept_ns:
+                continue  # so does who kept it for its time, not only for its place
+            if number < bisect_right(times, crash_ns) - max(contract.retention, 1):
                 yield Violation(
                     "Pruning",
                     f"{member} sent subscriber {subscriber} again what {before} had sent "

@@ -1,7 +1,9 @@
 """Publishers and subscribers as processes of the simulated world: each runs one Endpoint, and the ledger.
 
 Laws:
-- a publisher makes at most one message of a topic in its period, all that are due at a tick in one batch
+- a publisher makes at most one message of a topic in its period, all that are due at a tick in one batch; one
+  that stood still makes what it could not make meanwhile when it wakes, all at once
+- what has reached a client is heard before it publishes, as its driver does (client/driver.py)
 - what is noted is what the user of the endpoint was given, when it was given
 """
 
@@ -70,6 +72,12 @@ class ClientProcess(Process):
 
     def read(self, end: End, data: bytes, now_ns: int) -> None:
         """Bytes arrived, before the endpoint makes anything of them."""
+
+    def hear_first(self) -> None:
+        """Before something is published."""
+        inputs, self.inputs = self.inputs, []
+        for kind, end, data in inputs:
+            self.feed(kind, end, data)
 
     def turn(self) -> bool:
         endpoint, now_ns = self.endpoint, self.world.now_ns
@@ -141,7 +149,7 @@ class ClientProcess(Process):
 class Publisher(ClientProcess):
     """Publishes until it is told to stop."""
 
-    __slots__ = ("_due", "_rng", "_tickets", "_topics", "index", "stop_ns", "tick_ns", "ticks")
+    __slots__ = ("_due", "_rng", "_slept", "_tickets", "_topics", "index", "stop_ns", "tick_ns", "ticks")
 
     def __init__(self, setting: Setting, host: Host, index: int, endpoint: AnyEndpoint, rng: Random) -> None:
         super().__init__(setting, host, endpoint)
@@ -149,6 +157,7 @@ class Publisher(ClientProcess):
         self.index = index
         self.tick_ns = options.tick_ns
         self.ticks = 0
+        self._slept = 0  # ticks, since it stands still
         self.stop_ns = setting.stop_ns
         self._rng = rng
         self._topics: list[tuple[int, str, int, int, list[int]]] = []
@@ -180,8 +189,22 @@ class Publisher(ClientProcess):
             return
         self.world.at(now_ns + self.tick_ns, self._tick)
         if self.paused:
+            self._slept += 1
             return
+        self.hear_first()
+        if self.ended is None:
+            self._publish()
+
+    def resume(self) -> None:
+        slept, self._slept = self._slept, 0
+        super().resume()
+        for _ in range(slept):
+            self.hear_first()
+            self._publish()
+
+    def _publish(self) -> None:
         self.ticks += 1
+        now_ns = self.world.now_ns
         wall_ns, ticks, due = self.wall_ns, self.ticks, self._due
         endpoint, random = self.endpoint, self._rng.random
         batch: list[Outgoing] = []

@@ -136,7 +136,8 @@ def draw(seed: int) -> Options:
     if far:
         faults = draw_flaps(distance, publish_ns, silence_ns, deployment.failover_ns)
     if stalls:
-        faults = draw_stalls(still, publish_ns, deployment.failover_ns + room_ns)
+        beside = Random(f"{seed} clients that stand still")
+        faults = draw_stalls(still, beside, publish_ns, deployment.failover_ns + room_ns)
     secret = rng.random() < 0.5
     if slows_ns and more.random() < 0.6:
         faults = aim_at_grants(more, faults)

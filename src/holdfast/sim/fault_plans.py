@@ -13,6 +13,7 @@ from holdfast.sim.options import FLAPS, Fault
 from holdfast.units import MS
 
 SETTLE_NS = 400 * MS
+CLIENT_STALLS = 0.5  # of the seeds in which members stand still, publishers do too
 Plan: TypeAlias = Callable[[Random, int, int, int, int], tuple[Fault, ...]]
 
 AIMED = 0.4  # of the faults that hit a broker wait for a moment that matters
@@ -89,8 +90,9 @@ def draw_flaps(rng: Random, publish_ns: int, silence_ns: int, x_ns: int) -> tupl
     return (flap, kill) if rng.random() < 0.4 else (flap,)
 
 
-def draw_stalls(rng: Random, publish_ns: int, x_ns: int) -> tuple[Fault, ...]:
-    """A member stands still, once or again and again; some time later the primary may die for good."""
+def draw_stalls(rng: Random, beside: Random, publish_ns: int, x_ns: int) -> tuple[Fault, ...]:
+    """A member stands still, once or again and again, perhaps a publisher at about the same time; some time
+    later the primary may die for good."""
     at_ns = SETTLE_NS + int((publish_ns - SETTLE_NS) * rng.uniform(0.05, 0.2))
     for_ns = rng.choice((rng.randrange(35, 70), rng.randrange(1, 100), rng.randrange(70, 300))) * MS
     stall = Fault(
@@ -102,6 +104,11 @@ def draw_stalls(rng: Random, publish_ns: int, x_ns: int) -> tuple[Fault, ...]:
         times=rng.choice((1, 3, 4)),
         again_ns=for_ns + rng.randrange(50, 300) * MS,
     )
+    if beside.random() < CLIENT_STALLS:
+        for_ns = beside.choice((beside.randrange(5, 60), beside.randrange(60, 250))) * MS
+        after_ns = beside.randrange(-min(240, for_ns // MS), 120) * MS
+        again_ns = stall.again_ns + abs(after_ns) + for_ns
+        stall = structs.replace(stall, client_after_ns=after_ns, client_for_ns=for_ns, again_ns=again_ns)
     later_ns = at_ns + stall.times * stall.again_ns + x_ns
     dies = _draw_fault(rng, rng.choice(("kill", "crash")), "primary", later_ns, x_ns, x_ns)
     return (stall, dies) if rng.random() < 0.5 else (stall,)

@@ -3,7 +3,7 @@
 kill, crash      a process by SIGKILL, a whole host; inside a step, after some of its inputs or writes
 restart          what is dead comes back, knowing nothing
 pause            a process stands still, as under SIGSTOP
-stall            a member stands still for a while, once or again and again
+stall            a member stands still for a while, once or again and again, perhaps a publisher beside it
 cut, cut one way the link between the primary and one backup, or a subscriber
 flap             the link between the primary and one backup is cut and healed, again and again
 isolate          the primary hears nobody and nobody hears it
@@ -30,6 +30,7 @@ from msgspec import structs
 
 from holdfast.sim.arbiter import NAME as ARBITER
 from holdfast.sim.brokers import MemberProcess
+from holdfast.sim.clients import Publisher
 from holdfast.sim.ledger import Stall
 from holdfast.sim.moments import describe, moments_of
 from holdfast.sim.network import End
@@ -224,18 +225,34 @@ class Faults:
 
     def _stall(self, fault: Fault) -> bool:
         """The next time comes when the group is protected again; it is whoever has the role by then."""
-        process, world = self.hit(fault), self.stage.world
-        if process is None:
+        world = self.stage.world
+        if self.hit(fault) is None:
             return False
+        if fault.client_for_ns:
+            world.at(world.now_ns + max(0, fault.client_after_ns), self._stall_client, fault)
+        world.at(world.now_ns + max(0, -fault.client_after_ns), self._stall_member, fault)
+        if fault.times > 1:
+            again = structs.replace(fault, times=fault.times - 1, aim="")
+            world.at(world.now_ns + fault.again_ns, self._play, again)
+        return True
+
+    def _stall_member(self, fault: Fault) -> None:
+        process, world = self.hit(fault), self.stage.world
+        if process is None or process.paused:
+            return
         self._note(fault, process.name)
         process.pause()
         until_ns = world.now_ns + fault.for_ns
         self.stage.ledger.stalls.append(Stall(world.now_ns, until_ns, process.name, process.leads))
         world.at(until_ns, process.resume)
-        if fault.times > 1:
-            again = structs.replace(fault, times=fault.times - 1, aim="")
-            world.at(world.now_ns + fault.again_ns, self._play, again)
-        return True
+
+    def _stall_client(self, fault: Fault) -> None:
+        """A publisher stands still beside a member, as on one machine that has too much to do."""
+        publisher = _pick([each for each in self.stage.clients if isinstance(each, Publisher)], fault.share)
+        publisher.pause()
+        world = self.stage.world
+        world.tell(publisher.name, fault.kind, None)
+        world.at(world.now_ns + fault.client_for_ns, publisher.resume)
 
     def _cut(self, fault: Fault) -> bool:
         primary = self.stage.primary()

@@ -26,18 +26,25 @@ from holdfast.replication.peers import Peers
 from holdfast.replication.recording import GroupRecorder
 from holdfast.replication.roles import Role
 from holdfast.replication.serving import Serving
+from holdfast.sim.options import Options
 from holdfast.sim.patching import Break, patched
 
 DISCARD = 3  # the kind of a frame in broker/copies.pxd
 
 
+def anywhere(options: Options) -> bool:
+    return True
+
+
 class Mutant(NamedTuple):
-    """What is broken, a seed at or after which it is found soon, the laws that may notice it, and how."""
+    """What is broken, a seed at or after which it is found soon, the laws that may notice it, how, and in
+    which runs it can show at all."""
 
     seed: int
     what: str
     laws: tuple[str, ...]
     breaks: Callable[[], AbstractContextManager[object]]
+    among: Callable[[Options], bool] = anywhere
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -50,13 +57,19 @@ def mutation(name: str | None) -> AbstractContextManager[object]:
 
 
 def mutant(
-    name: str, seed: int, what: str, owner: object, attribute: str, *laws: str
+    name: str,
+    seed: int,
+    what: str,
+    owner: object,
+    attribute: str,
+    *laws: str,
+    among: Callable[[Options], bool] = anywhere,
 ) -> Callable[[Break], Break]:
     """Registers a function that gets the true behaviour and gives the broken one."""
 
     def register(make: Break) -> Break:
         owners = owner if isinstance(owner, tuple) else (owner,)
-        MUTANTS[name] = Mutant(seed, what, laws, lambda: patched(owners, attribute, make))
+        MUTANTS[name] = Mutant(seed, what, laws, lambda: patched(owners, attribute, make), among)
         return make
 
     return register

@@ -87,6 +87,8 @@ class Fault(Struct, frozen=True):
     nth: int = 1
     times: int = 1  # that it comes
     again_ns: int = 0  # from one time to the next
+    client_after_ns: int = 0  # that a publisher stands still beside a member; negative: before it
+    client_for_ns: int = 0  # 0: none does
 
     @property
     def gap_ns(self) -> int:

@@ -213,12 +213,13 @@ class Stage:
         return primary is not None and primary.is_covered(living) and self._warm(living) and self._whole()
 
     def _whole(self) -> bool:
-        """Every member runs, and hears every other."""
+        """Every member and every publisher runs, and members hear each other."""
         paths = self.network.paths.items()
         apart = any(
             path.cut and ways[0] in self.addresses and ways[1] in self.addresses for ways, path in paths
         )
-        return not apart and not any(each.paused for each in self.living())
+        publishers = (client for client in self.clients if isinstance(client, Publisher))
+        return not apart and not any(each.paused for each in (*self.living(), *publishers))
 
     def _warm(self, living: list[MemberProcess]) -> bool:
         now_ns = self.world.now_ns

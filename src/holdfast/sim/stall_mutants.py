@@ -6,12 +6,25 @@ from typing import Any
 
 from msgspec import structs
 
+from holdfast.contract.model import Contract
+from holdfast.endpoint.endpoint import Endpoint
 from holdfast.replication import member, silence
+from holdfast.replication.peers import Peers
 from holdfast.replication.silence import Silence
+from holdfast.sim.clients import ClientProcess
 from holdfast.sim.mutants import LOSSES, mutant
+from holdfast.sim.options import Options
 from holdfast.units import MS
 
 SOON_NS = 30 * MS
+
+
+def _stalls(options: Options) -> bool:
+    return any(fault.kind == "stall" for fault in options.faults)
+
+
+def _publishers_stall(options: Options) -> bool:
+    return any(fault.client_for_ns for fault in options.faults)
 
 
 @mutant("never-waits", 115, "three heartbeats are death, whatever is at stake", Silence, "look", "Patience")
@@ -29,6 +42,23 @@ def _learns_nothing(margin: Any) -> object:
     return 0
 
 
+@mutant(
+    "beats-by-the-clock",
+    271,
+    "what was written puts a beat off by another",
+    Peers,
+    "beat",
+    "Patience",
+    among=_stalls,
+)
+def _beats_by_the_clock(beat: Any) -> object:
+    def late(self: Peers, beat_for: Any, now_ns: int, *, everybody: bool = True) -> None:
+        beat(self, beat_for, now_ns, everybody=everybody)
+        self._beat_at_ns = now_ns + self.group.heartbeat_ns
+
+    return late
+
+
 @mutant("waits-for-ever", 50, "contracts do not bound the silence", silence, "bound_of", "Failover", *LOSSES)
 def _waits_for_ever(bound: Any) -> object:
     def boundless(*arguments: Any, **more: Any) -> object:
@@ -39,7 +69,43 @@ def _waits_for_ever(bound: Any) -> object:
 
 
 @mutant(
-    "wakes-and-serves", 350, "a primary that stood still goes on at once", member, "wake", "Patience", *LOSSES
+    "wakes-and-serves",
+    465,
+    "a primary that stood still goes on at once",
+    member,
+    "wake",
+    "Patience",
+    *LOSSES,
+    among=_stalls,
 )
 def _wakes_and_serves(wake: Any) -> object:
     return lambda self, now_ns, slept_ns: self.peers.forgive(slept_ns, now_ns)
+
+
+@mutant(
+    "publishes-deaf",
+    207,
+    "a client publishes before it hears",
+    ClientProcess,
+    "hear_first",
+    *LOSSES,
+    among=_publishers_stall,
+)
+def _publishes_deaf(hear_first: Any) -> object:
+    return lambda self: None
+
+
+@mutant(
+    "keeps-no-bursts",
+    2628,
+    "a ring knows N, and no time",
+    Endpoint,
+    "declare",
+    *LOSSES,
+    among=_publishers_stall,
+)
+def _keeps_no_bursts(declare: Any) -> object:
+    def by_number(self: Endpoint, topic_filter: str, contract: Contract) -> None:
+        declare(self, topic_filter, structs.replace(contract, period_ns=None))
+
+    return by_number

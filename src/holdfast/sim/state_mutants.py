@@ -19,6 +19,7 @@ from holdfast.replication.peer import Peer
 from holdfast.replication.peers import Peers
 from holdfast.replication.serving import Serving
 from holdfast.sim.mutants import LOSSES, MUTANTS, Mutant, mutant
+from holdfast.sim.options import Options
 from holdfast.sim.patching import patched
 from holdfast.units import S
 
@@ -71,14 +72,20 @@ def _never_marks(init: Any) -> object:
     return unmarked
 
 
+def _falls_while_the_first_heir_is_slow(options: Options) -> bool:
+    at_a_grant = any(fault.kind == "crash" and fault.aim == "suback" for fault in options.faults)
+    return options.members > 2 and options.slows_ns > 0 and options.crowd is not None and at_a_grant
+
+
 @mutant(
     "depth-counts-anybody",
-    802,
+    1275,
     "the fastest members count for a depth",
     Serving,
     "replicas",
     "State",
     *LOSSES,
+    among=_falls_while_the_first_heir_is_slow,
 )
 def _depth_counts_anybody(replicas: Any) -> object:
     return lambda self: sorted(replicas(self), reverse=True)

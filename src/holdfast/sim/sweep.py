@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from holdfast.sim.drawing import draw
 from holdfast.sim.every_mutant import mutation
@@ -29,7 +29,7 @@ def run_seed(job: tuple[int, str | None]) -> Outcome:
         return Outcome(seed, 0, 0, 0, (), [Violation("No mistake", traceback.format_exc())])
 
 
-def sweep(seeds: range, mutant: str | None = None, workers: int | None = None) -> Iterator[Outcome]:
+def sweep(seeds: Iterable[int], mutant: str | None = None, workers: int | None = None) -> Iterator[Outcome]:
     """The outcome of every seed, in any order."""
     workers = workers or os.cpu_count() or 1
     jobs = [(seed, mutant) for seed in seeds]

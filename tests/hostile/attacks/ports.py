@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 
 from conformance.wire import connect
 from hostile.attacker import Field
@@ -105,6 +107,84 @@ def strangers_between_members(field: Field) -> Iterator[None]:
                 field.raw(port).send(words[number % len(words)])
         yield
         field.end()
+
+
+@attack(
+    "connections to the port for members that are closed at once, as fast as they can be made", Where.PAIR
+)
+def strangers_that_come_and_go(field: Field) -> Iterator[None]:
+    yield
+    while True:
+        for _ in range(50):
+            field.drop(field.raw(field.place.peers[0]))
+        yield
+
+
+@attack(
+    "500 connections to the port for members that say nothing, each replaced when it is 500 old", Where.PAIR
+)
+def strangers_that_stay(field: Field) -> Iterator[None]:
+    yield
+    held: deque[Stream] = deque()
+    while True:
+        for _ in range(50):
+            held.append(field.raw(field.place.peers[0]))
+            if len(held) > 500:
+                field.drop(held.popleft())
+        yield
+
+
+def said_by_each(field: Field, said: bytes) -> Iterator[None]:
+    """On one connection after the other, of which a hundred are open."""
+    held: deque[Stream] = deque()
+    while True:
+        for _ in range(50):
+            held.append(field.raw(field.place.peers[0]))
+            with suppress(OSError):
+                held[-1].send(said)
+            if len(held) > 100:
+                field.drop(held.popleft())
+        yield
+
+
+@attack("junk at the port for members, on one connection after the other", Where.PAIR)
+def strangers_with_junk(field: Field) -> Iterator[None]:
+    yield
+    yield from said_by_each(field, b"GET / HTTP/1.1\r\n\r\n" * 50)
+
+
+@attack("half a greeting at the port for members, on one connection after the other", Where.PAIR)
+def strangers_that_half_greet(field: Field) -> Iterator[None]:
+    yield
+    yield from said_by_each(field, b"\0\0\0\x80\1\x81\xa4type\xa5hello")
+
+
+@attack(
+    "the largest frame that a stranger may send to a member, on one connection after the other", Where.PAIR
+)
+def strangers_with_large_frames(field: Field) -> Iterator[None]:
+    yield
+    yield from said_by_each(field, b"\0\0\x10\0\1" + bytes(4095))
+
+
+@attack(
+    "frames that only members send, and bytes that finish none, without end, on 64 connections", Where.PAIR
+)
+def strangers_that_talk(field: Field) -> Iterator[None]:
+    discards = b"\0\0\0\x09\3" + bytes(8)
+    yield
+    while True:
+        streams = [field.raw(field.place.peers[0]) for _ in range(64)]
+        for number, stream in enumerate(streams):
+            with suppress(OSError):
+                stream.send(discards * 2000 if number % 2 else b"\0\0\x0f\0\1")
+        for _ in range(100):
+            for stream in streams[::2]:
+                with suppress(OSError):
+                    stream.send(b"x")
+            yield
+        for stream in streams:
+            field.drop(stream)
 
 
 @attack("requests to the HTTP port that arrive a byte at a time")
