@@ -145,8 +145,8 @@ def test_a_pair_is_watched_killed_by_keyboard_and_seen_to_recover(browser: Chrom
 
 
 def killed_by_keyboard(page: Page) -> str:
-    """On a busy machine it may not be the time for it, which is said; then once more. What is read may still be the
-    answer to the press before: then the next one hears that the primary is down."""
+    """On a busy machine it may not be the time for it, which is said; then once more. What is read may still
+    be the answer to the press before: then the next one hears that the primary is down."""
     for _ in range(20):
         press_by_keyboard(page, "Kill the primary")
         said = page.wait("document.querySelector('.news').innerText")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -255,6 +257,39 @@ def test_what_is_younger_than_n_periods_is_kept_however_many_come() -> None:
     assert kept_of(retention, 1000) == [b"1000"]
     assert kept_of(retention, 2000, 2100) == [b"2000", b"2100"]
     assert retention.unsent == 0
+
+
+@pytest.mark.parametrize(
+    ("retention", "loss", "kept_ms"),
+    [(0, 1, [1, 2]), (0, 2, [2]), (0, 3, []), (0, None, []), (1, 1, [1, 2]), (1, None, [2]), (1, 65, [2])],
+)
+def test_of_what_comes_at_once_as_many_leave_as_may_be_lost(
+    retention: int, loss: int | None, kept_ms: list[int]
+) -> None:
+    rings = Retention("me.1", 10)
+    rings.declare("a", retention, 100 * MS, loss)
+    assert kept_of(rings, 0, 1, 2) == [b"%d" % each for each in kept_ms]
+    assert kept_of(rings, 1000, 2000) == ([b"2000"] if retention else [])
+
+
+@given(
+    retention=st.integers(0, 3),
+    loss=st.integers(0, 4),
+    gaps_ms=st.lists(st.sampled_from([0, 1, 20, 99, 100, 101, 500]), min_size=1, max_size=50),
+)
+def test_of_the_longest_failover_that_a_contract_bears_no_more_than_l_in_a_row_are_in_no_ring(
+    retention: int, loss: int, gaps_ms: list[int]
+) -> None:
+    period_ms = 100
+    rings = Retention("me.1", 10)
+    rings.declare("a", retention, period_ms * MS, loss)
+    now_ms, made = 10_000, []
+    for gap_ms in gaps_ms:
+        now_ms += gap_ms
+        made.append(now_ms)
+        kept = Counter(kept_of(rings, now_ms))
+        dead = [each for each in made if each > now_ms - (retention + loss) * period_ms]
+        assert len(dead) - sum(kept[b"%d" % each] for each in set(dead)) <= loss
 
 
 def test_a_ring_is_bounded_though_messages_come_too_fast() -> None:

@@ -18,8 +18,10 @@ from holdfast.mqtt.packets import (
     Will,
 )
 from holdfast.mqtt.reasons import Reason
+from holdfast.replication.group import MEMBERS_MAX
 from holdfast.replication.peers import PeerState
 from holdfast.replication.roles import Role
+from holdfast.replication.views import View
 
 AB = frozenset("ab")
 DIALS_NS = 50 * MS  # between two dials of one that nobody answers: all that a lone member wakes for
@@ -527,6 +529,22 @@ def test_a_view_with_another_heir_waits_until_the_heirs_of_before_know_it() -> N
     group.pass_time(1_000 * MS, 5 * MS)
     assert len(serving(group)) == 1
     assert len(group.primary.view.heirs) == 2
+
+
+@pytest.mark.parametrize(("later", "counts"), [(2 * MEMBERS_MAX, True), (MEMBERS_MAX + 1, False)])
+def test_what_a_primary_says_of_its_view_counts_though_others_told_of_a_later_one_of_its(
+    later: int, counts: bool
+) -> None:
+    """It is about to open that; until then the one before says who takes over. One of another is news."""
+    group = Group(3)
+    group.pass_time(100 * MS)
+    a, c = group.members["a"], group.members["c"]
+    assert a.view.heirs == ("b", "c")
+    number = a.view.number + MEMBERS_MAX
+    c.heard_of(a.view.number + later)
+    a.set_view(View(number, "a", ("c", "b")), group.now_ns)
+    group.run()
+    assert (c.view.heirs == ("c", "b")) is counts
 
 
 @pytest.mark.parametrize("will", [None, Will("safe/will", b"w", qos=1)])

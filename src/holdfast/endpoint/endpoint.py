@@ -148,7 +148,8 @@ class Endpoint:
     # -- what the user asks --------------------------------------------------------------------------------
 
     def declare(self, topic_filter: str, contract: Contract) -> None:
-        self._outbox.retention.declare(topic_filter, contract.retention, contract.period_ns or 0)
+        retention, period_ns = contract.retention, contract.period_ns or 0
+        self._outbox.retention.declare(topic_filter, retention, period_ns, contract.loss_tolerance)
 
     def publish(
         self,

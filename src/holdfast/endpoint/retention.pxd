@@ -17,9 +17,12 @@ cdef class Record:
     cdef readonly int64_t sequence
     # How many of its messages wait for quota.
     cdef public int blocked
-    # N, and how young a message is that is kept beyond it.
+    # N; for how long what is beyond it stays, 0: not at all; and when those were made that left last, L of them.
     cdef int retention
     cdef int64_t kept_ns
+    cdef int loss
+    cdef int64_t* left
+    cdef int left_at
     # The ring: `count` of `size` slots from `first` on hold messages, the oldest first.
     cdef int size
     cdef int count
@@ -29,6 +32,8 @@ cdef class Record:
 
     cdef int at(self, int age) noexcept
     cdef int extra(self) noexcept
+    cdef int tolerate(self, int loss) except -1
+    cdef void leaves(self, int64_t created_ns) noexcept
     cdef bint drop(self) noexcept
     cdef int grow(self) except -1
     cdef int put(self, bytes packet, uint64_t order, int64_t created_ns, bint written) except -1
@@ -71,5 +76,6 @@ cdef class Retention:
     cdef int put(self, Record record, bytes payload, int qos, bint retain, int packet_id, bytes section,
                  int64_t created_ns, bint stamp) except -1
     cdef uint64_t count(self, Record record, bytes packet, int64_t created_ns, bint stamped, bint written) except 0
-    cdef bint may_go(self, Record record, int64_t now_ns) noexcept
+    cdef bint keeps(self, Record record, int64_t created_ns) noexcept
+    cdef bint may_go(self, Record record, int64_t created_ns, int64_t now_ns) noexcept
     cdef int _adapt(self, Record record) except -1

@@ -2,10 +2,11 @@
 
 Laws:
 - the numbers of a topic rise by one with every stamped message, and never start again
-- a ring holds the last N stamped messages of its topic, N from the first declared filter that matches it. Where
-  a period T is declared it also holds those that are younger than N periods and LATE_NS: a program that stood
-  still publishes several at once, and a failover on a busy machine takes longer than was reckoned with
-- while `held`, nobody serves us: nothing leaves a ring
+- a ring holds the last N stamped messages of its topic, N from the first declared filter that matches it
+- where a period T and L are declared, no more than L leave it within N + L periods, the longest failover that the
+  contract bears: a program that stood still publishes several at once, and of those more than L would be lost. With
+  N > 0 it is LATE_NS longer: a failover on a busy machine takes longer than was reckoned with
+- while `held`, nobody serves us: nothing leaves a ring, unless N is 0
 - beyond N a ring holds EXTRA_MAX at most, and all together EXTRAS_MAX
 - a message that leaves its ring without having been written to any broker is counted in `unsent`
 - a topic without a number, a message or anybody who holds it is forgotten when there are many of them
@@ -49,6 +50,8 @@ cdef enum:
     EXTRAS_MAX = 16_384
 
 cdef int64_t LATE_NS = 50_000_000
+cdef int64_t LONG_AGO_NS = -(1 << 62)
+cdef int64_t KEPT_NS_MAX = 1 << 61
 
 
 cdef inline int write_digits(uint8_t* at, uint64_t value) noexcept nogil:
@@ -82,6 +85,7 @@ cdef class Record:
 
     def __dealloc__(self):
         free(self.slots)
+        free(self.left)
 
     cdef int at(self, int age) noexcept:
         """Where the message lies that is older than all but `age` others."""
@@ -92,9 +96,30 @@ cdef class Record:
         """How many it holds beyond N."""
         return self.count - self.retention if self.count > self.retention else 0
 
+    cdef int tolerate(self, int loss) except -1:
+        """L, or 0 where that is not looked at."""
+        cdef int i
+        free(self.left)
+        self.left, self.loss, self.left_at = NULL, 0, 0
+        if loss:
+            self.left = <int64_t*>calloc(loss, sizeof(int64_t))
+            if self.left == NULL:
+                raise MemoryError
+            self.loss = loss
+            for i in range(loss):
+                self.left[i] = LONG_AGO_NS
+        return 0
+
+    cdef void leaves(self, int64_t created_ns) noexcept:
+        """A message of that time is in the ring no more, or never was."""
+        if self.loss:
+            self.left[self.left_at] = created_ns
+            self.left_at = self.left_at + 1 if self.left_at + 1 < self.loss else 0
+
     cdef bint drop(self) noexcept:
         """The oldest goes; returns whether it was never written."""
         cdef int at = self.first
+        self.leaves(self.slots[at].created_ns)
         self.packets[at] = None
         self.first = self.at(1)
         self.count -= 1
@@ -144,17 +169,21 @@ cdef class Retention:
     def __dealloc__(self):
         out_free(&self.out)
 
-    def declare(self, str topic_filter not None, int retention, int64_t period_ns=0):
-        """`period_ns` is 0 where messages come at any time."""
-        cdef int64_t kept_ns = retention * period_ns + LATE_NS if period_ns else 0
-        self.declared.append((topic_filter.encode(), retention, kept_ns))
+    def declare(self, str topic_filter not None, int retention, period_ns=0, loss=0):
+        """`period_ns` is 0 where messages come at any time, `loss` None where any number may be lost."""
+        kept_ns = 0
+        if period_ns and loss is not None and loss <= EXTRA_MAX:
+            kept_ns = min((retention + loss) * period_ns + (LATE_NS if retention else 0), KEPT_NS_MAX)
+        self.declared.append((topic_filter.encode(), retention, kept_ns, loss if kept_ns else 0))
         for each in self.records.values():
             self._adapt(<Record>each)
 
     cdef int _adapt(self, Record record) except -1:
         """To the first declaration that matches its topic."""
         cdef int before = record.extra()
-        record.retention, record.kept_ns = self._retention_of(record.topic)
+        record.retention, record.kept_ns, loss = self._retention_of(record.topic)
+        if loss != record.loss:
+            record.tolerate(loss)
         while record.extra() and not record.kept_ns:
             self.unsent += record.drop()
         self.extras += record.extra() - before
@@ -221,22 +250,29 @@ cdef class Retention:
         self.order += 1
         if stamped:
             record.sequence += 1
-            if record.retention:
+            if self.keeps(record, created_ns):
                 before = record.extra()
                 record.put(packet, self.order, created_ns, written)
                 self.extras += record.extra() - before
-                while record.extra() and self.may_go(record, created_ns):
+                while record.extra() and self.may_go(record, record.slots[record.first].created_ns, created_ns):
                     self.unsent += record.drop()
                     self.extras -= 1
                 return self.order
+            record.leaves(created_ns)
         self.unsent += not written
         return self.order
 
-    cdef bint may_go(self, Record record, int64_t now_ns) noexcept:
-        """Whether the oldest message of a ring with more than N is needed no more, or there is no room."""
+    cdef bint keeps(self, Record record, int64_t created_ns) noexcept:
+        """Whether a message that is made now enters its ring."""
+        return record.retention or record.count or not self.may_go(record, created_ns, created_ns)
+
+    cdef bint may_go(self, Record record, int64_t created_ns, int64_t now_ns) noexcept:
+        """Whether the oldest message beyond N, which was made then, is needed no more, or there is no room."""
         if record.kept_ns == 0 or record.extra() > EXTRA_MAX or self.extras > EXTRAS_MAX:
             return True
-        return not self.held and now_ns - record.slots[record.first].created_ns >= record.kept_ns
+        if self.held and record.retention:
+            return False
+        return now_ns - (record.left[record.left_at] if record.loss else created_ns) >= record.kept_ns
 
     def publish(self, list messages not None, Py_ssize_t start, int64_t created_ns, bint stamp,
                 Py_ssize_t packet_bytes_max, bint retain_available, session, ticket, int quota):
@@ -285,7 +321,7 @@ cdef class Retention:
             if <Py_ssize_t>(self.out.len - before) > packet_bytes_max:
                 self.out.len = before
                 break
-            if qos or stamp and record.retention:
+            if qos or stamp and self.keeps(record, created_ns):
                 packet = PyBytes_FromStringAndSize(<char*>self.out.data + before, self.out.len - before)
             self.count(record, packet, created_ns, stamp, True)
             if qos:
@@ -326,7 +362,7 @@ cdef class Retention:
             record = <Record>batch.records[place]
             before = self.out.len
             self.put(record, <bytes>batch.payloads[place], 0, False, 0, b"", created_ns, True)
-            if record.retention:
+            if self.keeps(record, created_ns):
                 packet = PyBytes_FromStringAndSize(<char*>self.out.data + before, self.out.len - before)
             self.count(record, packet, created_ns, True, True)
         return PyBytes_FromStringAndSize(<char*>self.out.data, self.out.len)
@@ -441,4 +477,4 @@ cdef class Retention:
 
     def _retention_of(self, str topic):
         name = topic.encode()
-        return next(((count, ns) for filter, count, ns in self.declared if matches(filter, name)), (0, 0))
+        return next((declared[1:] for declared in self.declared if matches(declared[0], name)), (0, 0, 0))

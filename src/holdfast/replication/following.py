@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.replication.group import MEMBERS_MAX
 from holdfast.replication.increments import apply, wipe
 from holdfast.replication.messages import Ask, Has, Healing, Snapshot, State, ViewIs
 from holdfast.replication.peer import Peer
@@ -38,7 +39,7 @@ class Following:
         self.member.peers.send(peer, Ask(self.member.log.epoch, self.member.log.number))
 
     def view_is(self, peer: Peer, word: ViewIs, now_ns: int) -> None:
-        if word.number < self.member.view_max or word.primary != peer.state.name:
+        if word.primary != peer.state.name or not self._is_news(peer, word.number):
             return
         self.member.told(peer, Role.PRIMARY, word.number, now_ns)
         if self.member.follows(peer):
@@ -56,6 +57,13 @@ class Following:
                 self.member.happen(Happening.SYNCED, now_ns)
             elif self.member.role is Role.BACKUP:
                 self.member.role = Role.SYNCING
+
+    def _is_news(self, peer: Peer, number: int) -> bool:
+        """Others may have told already of a later view that our primary is about to open: what it says of the
+        one before counts, for it says who takes over until then."""
+        member = self.member
+        is_its = member.follows(peer) and member.view_max % MEMBERS_MAX == peer.state.index
+        return number >= (member.view.number if is_its else member.view_max)
 
     def heard(self, peer: Peer, word: State | Snapshot | Healing, now_ns: int) -> None:
         if not self.member.follows(peer):

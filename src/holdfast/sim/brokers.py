@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.replication.member import Member
     from holdfast.sim.options import Options
 
+READ_BYTES = 32_768  # at once, as runtime/poller.pyx does
 Wire = Any
 Peers = dict[str, tuple[Address, Address]]
 MakeMember = Callable[["Options", "MemberProcess"], "Member"]
@@ -140,6 +141,10 @@ class MemberProcess(Process):
         self._ends[wire] = end
 
     def _read(self, end: End, data: bytes) -> None:
+        for first in range(0, len(data), READ_BYTES):
+            self._read_piece(end, data[first : first + READ_BYTES])
+
+    def _read_piece(self, end: End, data: bytes) -> None:
         wire = end.handle
         if wire not in self._ends:
             return

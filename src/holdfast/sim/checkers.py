@@ -226,8 +226,9 @@ def pruning(evidence: Evidence) -> Iterator[Violation]:
                 continue  # its publisher sends it again
             times = ledger.created[(publisher, topic)]
             contract = options.topics[topic].contract
-            kept_ns = contract.retention * (contract.period_ns or 0) + LATE_NS
-            if contract.retention and times[number] > times[bisect_right(times, crash_ns) - 1] - kept_ns:
+            periods = contract.retention + (contract.loss_tolerance or 0) * evidence.late_publishers
+            kept_ns = periods * (contract.period_ns or 0) + LATE_NS * (contract.retention > 0)
+            if times[number] > times[bisect_right(times, crash_ns) - 1] - kept_ns:
                 continue  # so does who kept it for its time, not only for its place
             if number < bisect_right(times, crash_ns) - max(contract.retention, 1):
                 yield Violation(

@@ -246,7 +246,8 @@ class Prober(ClientProcess):
 
 
 class Instants:
-    """Makes a SUBSCRIBE of one client and then a PUBLISH of another reach a broker in one step."""
+    """Makes a SUBSCRIBE of one client and then a PUBLISH of another reach a broker in one step. One that
+    stands still reads what came meanwhile connection by connection, and cannot know what came first."""
 
     AGAIN_NS = 10 * MS
 
@@ -266,6 +267,7 @@ class Instants:
             or not one.client.idle
             or not other.client.idle
             or None in free
+            or any(end is not None and end.peer.process.paused for end in ends)
         ):
             world.at(world.now_ns + self.AGAIN_NS, self.strike)
             return

@@ -73,6 +73,8 @@ HOSTILE_BOUNDS = (
 STALL_SHARE = 0.35  # of the seeds that could have members that stand still
 FAR_SHARE = 0.03  # of the seeds have members that are far from each other, and a link between them that flaps
 FAR_ARBITER = 0.8  # of these have an arbiter
+AWAY_BYTES_MAX = HOSTILE_LIMITS.buffer_bytes_max // 10
+AWAITED_BYTES = 300  # a message that waits for a session
 PIECE = 200  # increments of one piece of a snapshot, unless the bounds say otherwise
 
 
@@ -154,6 +156,7 @@ def draw(seed: int) -> Options:
     limits = Limits(slice_jobs_max=slice_jobs) if calm else draw_limits(more, slice_jobs)
     if hostile is not None:
         limits = _beside_hostile(limits)
+        subscribers = tuple(_back_sooner(plan, topics) for plan in subscribers)
     join_wait_ns = more.choice((300, 500)) * MS + (8 * ways["peer"].longest_ns if far else 0)
     if far:  # a window that answers over two long ways keep open
         limits = structs.replace(limits, receive_max=Limits().receive_max)
@@ -210,6 +213,14 @@ def _beside_hostile(limits: Limits) -> Limits:
     """Bounds that hostile clients reach; good ones, each with its share, do not."""
     bounds = {name: getattr(HOSTILE_LIMITS, name) for name in HOSTILE_BOUNDS}
     return structs.replace(limits, **bounds, memory_bytes_max=MEMORY_BYTES)
+
+
+def _back_sooner(plan: SubscriberPlan, topics: tuple[TopicPlan, ...]) -> SubscriberPlan:
+    """Away until its session holds a small part of what all may, and no longer: whoever holds most pays."""
+    rate = sum(len(topics[each].publishers) / (topics[each].contract.period_ns or S) for each in plan.topics)
+    longest_ns = int(AWAY_BYTES_MAX / AWAITED_BYTES / rate)
+    away = tuple((left_ns, min(back_ns, left_ns + longest_ns)) for left_ns, back_ns in plan.away)
+    return structs.replace(plan, away=away)
 
 
 def _draw_ways(rng: Random, steady: bool) -> dict[str, Way]:

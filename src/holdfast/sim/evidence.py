@@ -53,6 +53,11 @@ class Evidence:
         """The primary died while a backup stood still: nobody takes over in time."""
         return any(what == "freeze backup" for _, what in self.faults)
 
+    @property
+    def late_publishers(self) -> bool:
+        """They make several messages at once."""
+        return any(fault.client_for_ns for fault in self.options.faults)
+
     def told_ns(self) -> int:
         """How long a word may be on its way."""
         return sum(way.longest_ns for way in self.options.ways.values())

@@ -19,7 +19,6 @@ from holdfast.units import MS
 
 NUMBERS = 50  # names of one attack
 LET_IN_NS = 10 * MS
-READ_BYTES = 32_768  # that a broker reads at once
 
 
 class Hostile(Process):
@@ -69,12 +68,10 @@ class Hostile(Process):
         end.reads = line.reads
         end.send(line.greeting)
         free_ns = end.free_ns()
-        for at in range(0, len(line.data), READ_BYTES):
-            part = line.data[at : at + READ_BYTES]
-            if free_ns is None:
-                end.send(part)
-            else:
-                end.send_at(part, max(due_ns, free_ns, self.world.now_ns))
+        if free_ns is None:
+            end.send(line.data)
+        else:
+            end.send_at(line.data, max(due_ns, free_ns, self.world.now_ns))
         self.world.at(max(due_ns, self.world.now_ns) + line.lasts_ns, self._go, end, line.leaves)
 
     def _go(self, end: End, leaves: bool) -> None:
