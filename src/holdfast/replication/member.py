@@ -95,6 +95,7 @@ class Member:
         self.index = group.index_of(name)
         self.published_max = 0
         self._due_ns = now_ns
+        self._looked = True  # around, since it was asked whom to dial
         self.view_max = 0  # the highest view anybody told of
         self.successor = ""  # whose that is, if it was told
         self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
@@ -184,7 +185,9 @@ class Member:
         return self.peers.accept(inbox, now_ns, address)
 
     def take_dials(self) -> list[str]:
-        return [] if self.broker.draining else self.peers.take_dials()
+        """Whom to dial, as far as this member looked around since it was asked last."""
+        looked, self._looked = self._looked, False
+        return self.peers.take_dials() if looked and not self.broker.draining else []
 
     def dialed(self, name: str, inbox: Inbox | None, now_ns: int) -> Peer:
         self._due_ns = now_ns
@@ -263,6 +266,7 @@ class Member:
     def _work(self, now_ns: int) -> bool:
         """Everything that the group needs, a bounded piece of each."""
         self.broker.core.board.stirred = False
+        self._looked = True
         more = listen(self, now_ns)
         if self.doubt is not None:
             ask_heir(self, self.doubt, now_ns)

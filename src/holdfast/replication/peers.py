@@ -148,6 +148,8 @@ class Peers:
 
     def speaking(self, most: int) -> list[Peer]:
         """So many of the strangers that have said something, who came first first."""
+        if self.room.oldest() is None:
+            return []
         spoke = (peer for peer in self.room.all() if peer.control or peer.fault is not None)
         return list(islice(spoke, most))
 
