@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+from rich.text import Text
 
 from holdfast.cli.main import app
 
@@ -33,6 +34,13 @@ def test_help_has_a_purpose_an_example_and_exit_codes(path: tuple[str, ...], com
     assert "Exits with" in text, "what its exit code says"
     for parameter in command.params:
         assert getattr(parameter, "help", None), f"what {parameter.name} is"
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) for path, _ in ALL])
+def test_nothing_of_a_help_is_taken_for_a_style(path: tuple[str, ...], command: Any) -> None:
+    texts = [command.help or "", *(getattr(each, "help", None) or "" for each in command.params)]
+    for text in texts:
+        assert Text.from_markup(text).plain == text
 
 
 def completed(shell: str, words: str) -> str:

@@ -46,8 +46,8 @@ def plan(
 
     D_d and D_r are how long after its arrival a message must be dispatched
     and copied to the backup. replicated_fraction is the share of topics
-    (each contract weighs its count) that are replicated. What the file does
-    not say of its [deployment] is assumed, and said below the table.
+    (each contract weighs its count) that are replicated. What the table
+    "deployment" of the file does not say is assumed, and said below the table.
 
     Exits with 1 if a contract is refused, or would be under the figures that
     a running group measured, with 2 if the file is wrong.
