@@ -40,7 +40,8 @@ def test_help_has_a_purpose_an_example_and_exit_codes(path: tuple[str, ...], com
 def test_nothing_of_a_help_is_taken_for_a_style(path: tuple[str, ...], command: Any) -> None:
     texts = [command.help or "", *(getattr(each, "help", None) or "" for each in command.params)]
     for text in texts:
-        assert Text.from_markup(text).plain == text
+        said = text.replace("\b", "").rstrip()  # which keeps lines as they are
+        assert Text.from_markup(said).plain == said
 
 
 def completed(shell: str, words: str) -> str:
