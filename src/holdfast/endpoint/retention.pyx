@@ -12,6 +12,7 @@ Laws:
 - a topic without a number, a message or anybody who holds it is forgotten when there are many of them
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -80,6 +81,7 @@ class Kept:
         self.record = record
 
 
+@cython.final
 cdef class Record:
     """One topic of a publisher."""
 
@@ -101,7 +103,7 @@ cdef class Record:
         cdef int i
         free(self.left)
         self.left, self.loss, self.left_at = NULL, 0, 0
-        if loss:
+        if loss > 0:
             self.left = <int64_t*>calloc(loss, sizeof(int64_t))
             if self.left == NULL:
                 raise MemoryError
@@ -156,6 +158,7 @@ cdef class Batch:
     """Comes from `Retention.prepare`."""
 
 
+@cython.final
 cdef class Retention:
     def __init__(self, str publisher not None, int topics_max):
         self.publisher = publisher
@@ -243,14 +246,18 @@ cdef class Retention:
 
     def keep(self, Record record not None, bytes packet not None, created_ns, *, bint written):
         """Counts and keeps what `encoded` gave; returns its order. `written` if it goes out at once."""
-        return self.count(record, packet, created_ns or 0, created_ns is not None, written)
+        cdef bint stamped = created_ns is not None
+        cdef int64_t made_ns = created_ns or 0
+        cdef bint kept = stamped and self.keeps(record, made_ns)
+        return self.count(record, packet if kept else None, made_ns, stamped, written)
 
     cdef uint64_t count(self, Record record, bytes packet, int64_t created_ns, bint stamped, bint written) except 0:
+        """`packet` is None for a message that its ring does not keep."""
         cdef int before
         self.order += 1
         if stamped:
             record.sequence += 1
-            if self.keeps(record, created_ns):
+            if packet is not None:
                 before = record.extra()
                 record.put(packet, self.order, created_ns, written)
                 self.extras += record.extra() - before
@@ -289,6 +296,7 @@ cdef class Retention:
         cdef Pending asked
         cdef size_t before
         cdef bytes packet = None
+        cdef bint kept
         cdef int left = quota
         cdef int qos
         cdef int packet_id = 0
@@ -321,9 +329,10 @@ cdef class Retention:
             if <Py_ssize_t>(self.out.len - before) > packet_bytes_max:
                 self.out.len = before
                 break
-            if qos or stamp and self.keeps(record, created_ns):
+            kept = stamp and self.keeps(record, created_ns)
+            if qos or kept:
                 packet = PyBytes_FromStringAndSize(<char*>self.out.data + before, self.out.len - before)
-            self.count(record, packet, created_ns, stamp, True)
+            self.count(record, packet if kept else None, created_ns, stamp, True)
             if qos:
                 asked = publication(packet_id, qos, packet, ticket)
                 asked.order, asked.record, asked.place, asked.written = self.order, record, at, True
@@ -362,6 +371,7 @@ cdef class Retention:
             record = <Record>batch.records[place]
             before = self.out.len
             self.put(record, <bytes>batch.payloads[place], 0, False, 0, b"", created_ns, True)
+            packet = None
             if self.keeps(record, created_ns):
                 packet = PyBytes_FromStringAndSize(<char*>self.out.data + before, self.out.len - before)
             self.count(record, packet, created_ns, True, True)
