@@ -63,6 +63,10 @@ ANSWER_S_MAX = 30.0
 OUTAGE_S_MAX = 30.0
 BATCH_MAX = 1000
 UNWRITTEN_BYTES_MAX = 256 * 1024
+DISTRUSTED = (
+    "A broker is there, and this client does not trust it: say who signs its certificate (--ca, or authority "
+    "of ClientTls), and write its host as the certificate does."
+)
 TOKEN_BYTES = 4
 FAILOVERS_MAX = 1000
 
@@ -464,10 +468,9 @@ class Client:
 
     def _unreachable(self) -> Unavailable:
         whys = dict.fromkeys(self._driver.failures.values())
-        return Unavailable(
-            f"cannot reach a broker at {self._names()}: {'; '.join(whys)}. "
-            "Start one with `holdfast broker`, or say where it is."
-        )
+        distrusted = any(why.startswith("TLS:") for why in whys)
+        remedy = DISTRUSTED if distrusted else "Start one with `holdfast broker`, or say where it is."
+        return Unavailable(f"cannot reach a broker at {self._names()}: {'; '.join(whys)}. {remedy}")
 
     def _names(self) -> str:
         return ", ".join(f"{host}:{port}" for host, port in self._endpoint.config.addresses)

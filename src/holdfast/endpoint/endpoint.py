@@ -32,6 +32,8 @@ from holdfast.mqtt.conventions import VIEW_TOPIC, ViewNote, find_view, parse_vie
 from holdfast.mqtt.packets import Connack, Disconnect, Pingresp, Properties, Publish, Subscription
 from holdfast.mqtt.reasons import Reason
 
+UNANSWERED = " without an answer; if TLS is spoken there, write mqtts:// before its host"
+
 
 class Endpoint:
     def __init__(self, config: EndpointConfig, *, token: str, rng: Rng, now_ns: int) -> None:
@@ -138,7 +140,7 @@ class Endpoint:
         if channel is not None:
             self._finish_reading(channel)
         if channel is not None and channel.connected:
-            words = f": {why}" if why else ""
+            words = f": {why}" if why else "" if channel.up else UNANSWERED
             group.gone(channel, Unavailable(f"the broker at {channel} closed the connection{words}"))
 
     def turn(self, now_ns: int, wall_ns: int) -> None:
