@@ -135,6 +135,41 @@ def test_a_backup_that_woke_after_its_primary_died_serves() -> None:
     assert serving(group) == ["b"]
 
 
+def stumble(group: Group, ns: int, slept_ns: int, awake_ns: int) -> None:
+    """Loops get the processor late, again and again."""
+    end_ns = group.now_ns + ns
+    while group.now_ns < end_ns:
+        group.now_ns += slept_ns
+        group.run()
+        sleep_as_loops_do(group, awake_ns)
+
+
+@pytest.mark.parametrize(("slept_ms", "awake_ms"), [(20, 100), (20, 900), (300, 0), (900, 0)])
+def test_a_member_alone_on_a_machine_with_too_much_to_do_serves_all_the_same(
+    slept_ms: int, awake_ms: int
+) -> None:
+    group = Group()
+    for each in "ab":
+        group.crash(each)
+    group.start("a")
+    stumble(group, 12_000 * MS, slept_ms * MS, awake_ms * MS)
+    assert serving(group) == ["a"]
+
+
+def test_who_slept_for_long_while_it_joined_waits_anew() -> None:
+    group = Group()
+    for each in "ab":
+        group.crash(each)
+    group.start("a")
+    stumble(group, 1_500 * MS, 20 * MS, 100 * MS)
+    assert serving(group) == []
+    group.now_ns += 1_100 * MS
+    group.run()
+    assert serving(group) == []
+    sleep_as_loops_do(group, 1_000 * MS + 2 * DIALS_NS)
+    assert serving(group) == ["a"]
+
+
 @pytest.mark.parametrize(("slept_ms", "asks"), [(29, False), (60, True)])
 def test_a_primary_that_stood_still_longer_than_silence_asks_its_heir_first(
     slept_ms: int, asks: bool

@@ -6,6 +6,8 @@ Laws:
   or with more state
 - a member that starts waits `join_wait` for the others, unless all of them are there; then it leaves those
   who are worth as much and come before it twice `silence` each
+- one that slept meanwhile waits anew, but not for ever: a machine with too much to do gives it the processor
+  late again and again, and whoever is there was heard by the NAPS_MAX-th time
 - with an arbiter nobody serves in a view that it was not given, and nobody vouches for a member that it has
   not heard since it became a candidate, nor with what was said before the view that stands was known
 """
@@ -23,9 +25,24 @@ if TYPE_CHECKING:
     from holdfast.replication.member import Member
 
 
+NAPS_MAX = 10
+
+
 class Candidacy:
     def __init__(self, member: Member) -> None:
         self.member = member
+        self._naps = 0  # since it looks for a primary
+
+    def begin(self, now_ns: int) -> None:
+        """There is no primary that it knows."""
+        self.member.joining_since_ns = now_ns
+        self._naps = 0
+
+    def woke(self, slept_ns: int, now_ns: int) -> None:
+        """The others could not be heard meanwhile."""
+        if self._naps < NAPS_MAX or slept_ns >= self.member.group.join_wait_ns:
+            self.member.joining_since_ns = now_ns
+        self._naps += 1
 
     def is_first(self, now_ns: int) -> bool:
         """Nobody who lives is better suited to serve: more state, or earlier in the order."""

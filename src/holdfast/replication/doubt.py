@@ -33,7 +33,7 @@ def wake(member: Member, now_ns: int, slept_ns: int) -> None:
     if slept_ns > member.silence.least_ns and member.role in (Role.PRIMARY, Role.BACKUP):
         member.silence.own.add(slept_ns, now_ns)
     if member.role is Role.JOINING:
-        member.joining_since_ns = now_ns
+        member.candidacy.woke(slept_ns, now_ns)
     if member.role is Role.PRIMARY and member.view.heirs and slept_ns > member.silence.least_ns:
         member.doubt = Doubt(member.view.heirs[0], now_ns, [])
         if member.peers.link_to(member.doubt.heir) is None:

@@ -468,7 +468,7 @@ class Member:
     def rejoin(self, now_ns: int) -> None:
         """Looks for a primary; the copies stay, should nobody else have them."""
         self.silence.told_ns = 0
-        self.joining_since_ns = now_ns
+        self.candidacy.begin(now_ns)
         self.absence.end()
         for peer in self.peers.all():
             peer.buffer = None
