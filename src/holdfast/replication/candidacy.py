@@ -6,8 +6,10 @@ Laws:
   or with more state
 - a member that starts waits `join_wait` for the others, unless all of them are there; then it leaves those
   who are worth as much and come before it twice `silence` each
-- one that slept meanwhile waits anew, but not for ever: a machine with too much to do gives it the processor
-  late again and again, and whoever is there was heard by the NAPS_MAX-th time
+- what it sleeps meanwhile does not count, and it waits for two `silence` at least when it wakes; but a machine
+  with too much to do wakes it late again and again, so all this takes no more than NAPS_MAX times `join_wait`.
+  Who slept for as long as `join_wait` waits anew
+- what was said before it slept says nothing of the present
 - with an arbiter nobody serves in a view that it was not given, and nobody vouches for a member that it has
   not heard since it became a candidate, nor with what was said before the view that stands was known
 """
@@ -25,34 +27,41 @@ if TYPE_CHECKING:
     from holdfast.replication.member import Member
 
 
-NAPS_MAX = 10
+NAPS_MAX = 3  # times join_wait
 
 
 class Candidacy:
     def __init__(self, member: Member) -> None:
         self.member = member
-        self._naps = 0  # since it looks for a primary
+        self.since_ns = 0  # it looks for a primary; what it slept is left out
+        self._woke_ns = 0
+        self._naps_left_ns = 0  # that it may still wait for having slept
 
     def begin(self, now_ns: int) -> None:
         """There is no primary that it knows."""
-        self.member.joining_since_ns = now_ns
-        self._naps = 0
+        self.since_ns = now_ns
+        self._naps_left_ns = NAPS_MAX * self.member.group.join_wait_ns
 
     def woke(self, slept_ns: int, now_ns: int) -> None:
         """The others could not be heard meanwhile."""
-        if self._naps < NAPS_MAX or slept_ns >= self.member.group.join_wait_ns:
-            self.member.joining_since_ns = now_ns
-        self._naps += 1
+        self._woke_ns = now_ns
+        wait_ns, since_ns = self.member.group.join_wait_ns, self.since_ns
+        if slept_ns >= wait_ns:
+            self.begin(now_ns)
+            return
+        longer_ns = max(slept_ns, now_ns + 2 * self.member.silence.ns - wait_ns - since_ns)
+        longer_ns = min(longer_ns, now_ns - since_ns, self._naps_left_ns)
+        self._naps_left_ns -= longer_ns
+        self.since_ns += longer_ns
 
     def is_first(self, now_ns: int) -> bool:
         """Nobody who lives is better suited to serve: more state, or earlier in the order."""
         member = self.member
-        since_ns = member.joining_since_ns
-        others: list[PeerState | Sighting] = [*self._heard_since(since_ns)]
+        others: list[PeerState | Sighting] = [*self._heard_since(self.since_ns)]
         others += member.peers.sighted_since(now_ns - member.group.join_wait_ns)
         if any(other.role in (Role.PRIMARY, Role.CLAIMING) for other in others):
             return False
-        waited = now_ns - since_ns >= member.group.join_wait_ns
+        waited = now_ns - self.since_ns >= member.group.join_wait_ns
         if len(others) + 1 < len(member.group.members) and not waited:
             return False
         mine = member.worth
@@ -61,6 +70,7 @@ class Candidacy:
 
     def _heard_since(self, since_ns: int) -> list[PeerState]:
         """Members that answered what we said since then: words of others may have been held up."""
+        since_ns = max(since_ns, self._woke_ns)
         return [
             peer.state
             for peer in self.member.peers.greeted()
@@ -72,13 +82,13 @@ class Candidacy:
         if not before:
             return 0
         group = self.member.group
-        return self.member.joining_since_ns + group.join_wait_ns + before * 2 * self.member.silence.ns
+        return self.since_ns + group.join_wait_ns + before * 2 * self.member.silence.ns
 
     @property
     def next_ns(self) -> int | None:
         """When waiting ends: for those who did not answer, and for those who were seen and did not come."""
         member = self.member
-        waits = [member.joining_since_ns, *(each.at_ns + 1 for each in member.peers.sightings.values())]
+        waits = [self.since_ns, *(each.at_ns + 1 for each in member.peers.sightings.values())]
         dues = [since_ns + member.group.join_wait_ns for since_ns in waits]
         dues += [self._turn_ns(before) for before in range(1, member.index + 1)]
         return min((due_ns for due_ns in dues if due_ns > member.turned_ns), default=None)
@@ -96,7 +106,7 @@ class Candidacy:
     def _present(self, now_ns: int) -> Iterator[Heard]:
         """Those who are here and not better suited than we are: they need not be waited for."""
         mine, lately_ns = self.member.worth, now_ns - 2 * self.member.silence.ns
-        for other in self._heard_since(max(self.member.joining_since_ns, lately_ns)):
+        for other in self._heard_since(max(self.since_ns, lately_ns)):
             if other.role not in (Role.PRIMARY, Role.CLAIMING) and other.worth <= mine:
                 yield Heard(other.name, other.view)
 

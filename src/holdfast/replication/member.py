@@ -101,7 +101,6 @@ class Member:
         self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
         self.entitled_by = ""  # who served then, if that was since we started
         self.used_max = 0  # numbers up to this one may have been ours before a crash
-        self.joining_since_ns = now_ns
         self.turned_ns = now_ns
         self.silence = Silence(group, book)
         self._expected_ns = now_ns  # when the next turn was due, at the end of the last
@@ -121,6 +120,7 @@ class Member:
         self.serving = Serving(self)
         self.following = Following(self)
         self.candidacy = Candidacy(self)
+        self.candidacy.begin(now_ns)
         self.absence = Absence(self)
         self.recorder = GroupRecorder(self.log, self.serving, depth=group.depth, wait_ns=group.depth_wait_ns)
         self.broker.recorder = self.recorder

@@ -70,6 +70,7 @@ HOSTILE_BOUNDS = (
     "buffer_bytes_max",
     "backup_bytes_max",
 )
+NODS = 0.1  # of the seeds have a machine that gives members the processor late while they join
 STALL_SHARE = 0.35  # of the seeds that could have members that stand still
 FAR_SHARE = 0.03  # of the seeds have members that are far from each other, and a link between them that flaps
 FAR_ARBITER = 0.8  # of these have an arbiter
@@ -161,6 +162,10 @@ def draw(seed: int) -> Options:
     if far:  # a window that answers over two long ways keep open
         limits = structs.replace(limits, receive_max=Limits().receive_max)
     starts_ns = (0,) * members if calm else _draw_starts(more, members, join_wait_ns)
+    sleepy = Random(f"{seed} loops that sleep")
+    nods = not (calm or far or arbiter or hostile) and sleepy.random() < NODS
+    if nods:
+        starts_ns = _draw_first(sleepy, members)
     return Options(
         seed=seed,
         members=members,
@@ -193,6 +198,8 @@ def draw(seed: int) -> Options:
         secret=secret,
         hostile=hostile,
         derived=stalls and still.random() < 0.8,
+        nod_ns=silence_ns * sleepy.randrange(6, 15) // 10 if nods else 0,
+        nod_every_ns=sleepy.randrange(20, 60) * MS if nods else 0,
     )
 
 
@@ -454,6 +461,12 @@ def _draw_away(more: Random, faults: tuple[Fault, ...], publish_ns: int) -> tupl
     left_ns = min(max(SETTLE_NS, more.choice(faults).at_ns - before_ns), last_ns - MS)
     stays_ns = more.choice((more.randrange(1, 400) * MS, publish_ns))
     return ((left_ns, min(left_ns + stays_ns, last_ns)),)
+
+
+def _draw_first(rng: Random, members: int) -> tuple[int, ...]:
+    """One starts alone, long before the others."""
+    first = rng.randrange(members)
+    return tuple(0 if each == first else rng.randrange(2_500, 3_500) * MS for each in range(members))
 
 
 def _draw_starts(more: Random, members: int, join_wait_ns: int) -> tuple[int, ...]:

@@ -132,6 +132,8 @@ class Options(Struct, frozen=True):
     secret: bool  # the members prove to each other that they share one
     hostile: HostilePlan | None = None
     derived: bool = False  # how long silence may last follows from the contracts
+    nod_ns: int = 0  # for so long the loop of a member that joins sleeps, again and again; 0: it does not
+    nod_every_ns: int = 0
 
     @property
     def bound(self) -> Bound | None:
@@ -218,6 +220,9 @@ class Options(Struct, frozen=True):
             if self.slows_ns
             else "no slow heir"
         )
+        if self.nod_ns:
+            nods, every = format_duration(self.nod_ns), format_duration(self.nod_every_ns)
+            yield f"who joins sleeps for {nods} every {every}"
         yield f"{self.instants} instants"
         deployment = self.deployment
         yield (

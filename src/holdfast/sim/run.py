@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.replication.roles import Role
 from holdfast.sim.arbiter import NAME as ARBITER
 from holdfast.sim.arbiter import Arbiter
 from holdfast.sim.bounds import quiet, smaller
@@ -97,6 +98,9 @@ class Stage:
         self.world.at(self.begin_ns + CLIENTS_AFTER_NS, self._start_clients)
         if options.slows_ns:
             self.world.at(self.begin_ns + options.slows_ns, self._slow_down)
+        self.nodding: set[str] = set()  # members whose machine gives them the processor late
+        if options.nod_ns:
+            self.world.at(START_NS + options.nod_every_ns, self._nod)
         self.watch = ServiceWatch(self)
         self.faults = Faults(self)
 
@@ -110,6 +114,20 @@ class Stage:
         for path in (self.network.path(primary.name, heir), self.network.path(heir, primary.name)):
             path.delay_ns, path.jitter_ns = way.delay_ns, way.jitter_ns
         self.world.tell(primary.name, "is far from", heir)
+
+    def _nod(self) -> None:
+        """Who looks for a primary sleeps for a while: its machine has too much to do."""
+        options, now_ns = self.options, self.world.now_ns
+        for each in self.living():
+            if not each.paused and each.member.role is Role.JOINING:
+                each.pause()
+                self.nodding.add(each.name)
+                self.world.at(now_ns + options.nod_ns, self._rouse, each)
+        self.world.at(now_ns + options.nod_ns + options.nod_every_ns, self._nod)
+
+    def _rouse(self, process: MemberProcess) -> None:
+        self.nodding.discard(process.name)
+        process.resume()
 
     # Who is there
 

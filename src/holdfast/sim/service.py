@@ -22,7 +22,7 @@ class ServiceWatch:
 
     def _look(self) -> None:
         stage, now_ns = self.stage, self.stage.world.now_ns
-        living = [each for each in stage.living() if not each.paused]
+        living = [each for each in stage.living() if not each.paused or each.name in stage.nodding]
         cut = any(path.cut for path in stage.network.paths.values())
         missed = stage.options.answer_ns_max and len(living) < len(stage.names)  # they may know more
         if cut or missed or any(each.leads for each in living):

@@ -9,6 +9,7 @@ from msgspec import structs
 from holdfast.contract.model import Contract
 from holdfast.endpoint.endpoint import Endpoint
 from holdfast.replication import member, silence
+from holdfast.replication.candidacy import Candidacy
 from holdfast.replication.peers import Peers
 from holdfast.replication.silence import Silence
 from holdfast.sim.clients import ClientProcess
@@ -21,6 +22,10 @@ SOON_NS = 30 * MS
 
 def _stalls(options: Options) -> bool:
     return any(fault.kind == "stall" for fault in options.faults)
+
+
+def _nods(options: Options) -> bool:
+    return options.nod_ns > 0
 
 
 def _publishers_stall(options: Options) -> bool:
@@ -109,3 +114,19 @@ def _keeps_no_bursts(declare: Any) -> object:
         declare(self, topic_filter, structs.replace(contract, period_ns=None))
 
     return by_number
+
+
+@mutant(
+    "waits-anew-for-ever",
+    1,
+    "whoever slept while it joined waits anew, each time",
+    Candidacy,
+    "woke",
+    "Serves",
+    among=_nods,
+)
+def _waits_anew_for_ever(woke: Any) -> object:
+    def anew(self: Candidacy, slept_ns: int, now_ns: int) -> None:
+        self.since_ns = now_ns
+
+    return anew

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
+from holdfast.replication.candidacy import NAPS_MAX
 from holdfast.sim.evidence import CRASHES, Evidence, Violation
 from holdfast.sim.ledger import Identity, State
 from holdfast.units import MS, format_duration
@@ -122,6 +123,7 @@ def _seen(evidence: Evidence) -> Iterator[Violation]:
 def serves(evidence: Evidence) -> Iterator[Violation]:
     options = evidence.options
     most_ns = options.join_wait_ns + 4 * options.silence_ns_max + 4 * options.answer_ns_max + 200 * MS
+    most_ns += NAPS_MAX * options.join_wait_ns if options.nod_ns else 0
     for since_ns, until_ns in evidence.ledger.unserved:
         if until_ns - since_ns > most_ns:
             yield Violation(
