@@ -120,6 +120,44 @@ def test_either_member_alone_brings_everything_back() -> None:
         assert payloads(group.client("s")) == [b"one", b"two"]
 
 
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_when_all_of_three_died_who_had_the_messages_serves(deaths: int) -> None:
+    """The first in the group file is the last heir, whose journal has none of them."""
+    group = KeptGroup(3)
+    group.crash("a")
+    group.pass_time(100 * MS)
+    group.start("a")
+    group.pass_time(500 * MS)
+    assert (group.primary.name, group.primary.view.heirs) == ("b", ("c", "a"))
+    with_messages_undone(group)
+    for _ in range(deaths):
+        group.crash_all()
+        for name in "abc":
+            group.start(name)
+        group.pass_time(500 * MS)
+    assert deaths > 1 or group.primary.name in ("b", "c")
+    assert payloads(group.client("s", group.primary.name)) == [b"one", b"two"]
+
+
+def test_a_living_first_heir_serves_before_a_primary_that_starts_again() -> None:
+    """What is not durable it alone has. It stands still while that starts."""
+    group = KeptGroup()
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("+/+", qos=1)
+    subscriber.say(Disconnect())
+    publisher.publish("loose/1", b"one", qos=1, packet_id=1)
+    group.pass_time(50 * MS)
+    assert acks(publisher) == [1]
+    group.stalled.add("b")
+    group.crash("a")
+    group.start("a")
+    group.pass_time(200 * MS)
+    group.stalled.clear()
+    group.pass_time(500 * MS)
+    assert group.primary.name == "b"
+    assert payloads(group.client("s", "b")) == [b"one"]
+
+
 def test_a_durable_message_is_not_acknowledged_before_both_disks_have_it() -> None:
     for slow in ("a", "b"):
         group = KeptGroup()

@@ -6,9 +6,9 @@ Laws:
   or with more state
 - a member that starts waits `join_wait` for the others, unless all of them are there; then it leaves those
   who are worth as much and come before it twice `silence` each
-- what it sleeps meanwhile does not count, and it waits for two `silence` at least when it wakes; but a machine
-  with too much to do wakes it late again and again, so all this takes no more than NAPS_MAX times `join_wait`.
-  Who slept for as long as `join_wait` waits anew
+- what it sleeps meanwhile does not count, and it waits for two `silence` at least when it wakes; but a
+  machine with too much to do wakes it late again and again, so all this takes no more than NAPS_MAX times
+  `join_wait`. Who slept for as long as `join_wait` waits anew
 - what was said before it slept says nothing of the present
 - with an arbiter nobody serves in a view that it was not given, and nobody vouches for a member that it has
   not heard since it became a candidate, nor with what was said before the view that stands was known

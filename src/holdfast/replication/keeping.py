@@ -55,6 +55,7 @@ from holdfast.replication.memory import (
 )
 from holdfast.replication.promotion import NUMBERS_SKIPPED
 from holdfast.replication.recording import StateRecorder, record_retained
+from holdfast.replication.views import NO_VIEW
 
 SNAPSHOT_PIECE = 100  # increments or messages, unless so many are too large
 GROWTH_BYTES = 64 * 2**20  # what may follow a snapshot before the next one, if that is not smaller
@@ -87,7 +88,7 @@ class Keeping:
         *,
         owner: str = "",
         event: Event,
-        views: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        views: Callable[[], tuple[int, int, bool]] = lambda: (0, 0, False),
         whole: Callable[[], bool] = lambda: True,
         record: Callable[[], None] = lambda: None,
         confirm: Callable[[], None] = lambda: None,
@@ -177,9 +178,11 @@ class Keeping:
         if self.health is Health.FAILED:
             return []
         highest, told = self._highest(), self._told
-        if (highest.view, highest.entitled) != (told.view, told.entitled) or (
-            highest.published > told.published + NUMBERS_UNTOLD
-        ):
+        if (highest.view, highest.entitled, highest.custody) != (
+            told.view,
+            told.entitled,
+            told.custody,
+        ) or highest.published > told.published + NUMBERS_UNTOLD:
             self._told = highest
             entries.append(highest_entry(highest))
         if self.behind and not self.log.behind and not self._catching_up:
@@ -191,8 +194,8 @@ class Keeping:
         return entries
 
     def _highest(self) -> Highest:
-        view, entitled = self._views()
-        return Highest(view, self.broker.core.number, entitled)
+        view, entitled, custody = self._views()
+        return Highest(view, self.broker.core.number, entitled, custody)
 
     def _state(self) -> list[Entry]:
         if not self._tap:
@@ -426,7 +429,7 @@ def keep_member(
         member.buffer,
         owner=owner,
         event=member.event,
-        views=lambda: (member.view_max, member.entitled),
+        views=lambda: (member.view_max, member.entitled, member.has_messages),
         whole=lambda: not member.following.partial,
         confirm=member.confirm,
         growth_bytes=growth_bytes,
@@ -434,10 +437,16 @@ def keep_member(
     recalled = _recall(keeping, read, directory, owner, now_ns)
     member.log.served = recalled.entitled % MEMBERS_MAX == member.index
     member.view_max, member.entitled = recalled.view, recalled.entitled
+    member.recalled_of = recalled.entitled if recalled.custody and not behind else NO_VIEW
     member.used_max = recalled.view + VIEWS_UNTOLD if recalled.records else 0
     member.core.number_from(recalled.published)
     keeping.start(recalled)
-    member.buffer.cleared = keeping.let_go
+
+    def let_go() -> None:
+        member.recalled_of = NO_VIEW
+        keeping.let_go()
+
+    member.buffer.cleared = let_go
     return keeping
 
 

@@ -58,7 +58,7 @@ from holdfast.replication.serving import Serving
 from holdfast.replication.sharing import Sharing
 from holdfast.replication.silence import Silence, watch
 from holdfast.replication.standby import Door
-from holdfast.replication.views import Claim, Standing, View, note_of
+from holdfast.replication.views import NO_VIEW, Claim, Standing, View, note_of
 
 NEVER_NS = 2**62
 USUAL = Switches()
@@ -99,6 +99,7 @@ class Member:
         self.view_max = 0  # the highest view anybody told of
         self.successor = ""  # whose that is, if it was told
         self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
+        self.recalled_of = NO_VIEW  # whose messages a journal brought back
         self.entitled_by = ""  # who served then, if that was since we started
         self.used_max = 0  # numbers up to this one may have been ours before a crash
         self.turned_ns = now_ns
@@ -169,7 +170,13 @@ class Member:
 
     @property
     def worth(self) -> Worth:
-        return Worth(self.log.epoch, self.entitled, self.buffer.custody, self.log.weight)
+        custody = 2 if self.buffer.custody else int(self.recalled_of == self.entitled)
+        return Worth(self.log.epoch, self.entitled, custody, self.log.weight)
+
+    @property
+    def has_messages(self) -> bool:
+        """All that were acknowledged in the view that it is entitled to, as far as they are to outlive it."""
+        return self.role is Role.PRIMARY or self.worth.custody > 0
 
     def count_refusal(self, reason: int, text: str, whose: Mapping[str, object] | None = None) -> None:
         self.broker.count_refusal(reason, text, whose)

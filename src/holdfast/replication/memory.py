@@ -86,12 +86,13 @@ class Increments(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Highest(msgspec.Struct, array_like=True, frozen=True):
-    """The highest view that was heard of, the highest publication number given, and the last view that this
-    member served or was an heir in."""
+    """The highest view that was heard of, the highest publication number given, the last view that this
+    member served or was an heir in, and whether it has its messages, as its primary or first heir."""
 
     view: int
     published: int
     entitled: int = 0
+    custody: bool = False
 
 
 class Begin(msgspec.Struct, array_like=True, frozen=True):
@@ -337,6 +338,7 @@ class Recollection:
         self.view = 0
         self.published = 0
         self.entitled = 0
+        self.custody = False
         self.undone: dict[int, Message] = {}
         self.marks = Marks()
         self.owner = ""
@@ -415,7 +417,8 @@ class Recollection:
 
     def _heard_highest(self, highest: Highest) -> None:
         self._heard(highest.view, highest.published)
-        self.entitled = max(self.entitled, highest.entitled)
+        if highest.entitled >= self.entitled:
+            self.entitled, self.custody = highest.entitled, highest.custody
 
     def _heard(self, view: int, published: int) -> None:
         self.view = max(self.view, view)

@@ -26,11 +26,12 @@ FRAME_BYTES_MAX = PACKET_BYTES_MAX + PACKET_BYTES_MAX // 256 + 3 * FIELD_BYTES_M
 
 class Worth(msgspec.Struct, frozen=True, order=True, array_like=True):
     """What a member has, the weightiest first: of two the greater one serves. `entitled` is the last view
-    that it served, or was an heir in; `custody`: as first heir it has the messages of that view's primary."""
+    that it served, or was an heir in. `custody`: as first heir it has the messages of that view's primary
+    (2), or a journal brought them back to who was either (1); a later heir has none of them."""
 
     epoch: int = 0
     entitled: int = 0
-    custody: bool = False
+    custody: int = 0
     number: int = 0
 
 

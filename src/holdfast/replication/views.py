@@ -14,6 +14,8 @@ from msgspec import Struct
 from holdfast.mqtt.conventions import ViewNote
 from holdfast.replication.group import MEMBERS_MAX, GroupConfig
 
+NO_VIEW = -1
+
 
 class View(Struct, frozen=True):
     """`heirs` are the members that are up to date, in the order in which they take over."""
