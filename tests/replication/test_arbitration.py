@@ -385,6 +385,7 @@ def test_a_primary_that_starts_again_without_memory_leaves_it_to_the_heir_that_s
     group.start("a")
     group.pass_time(5_000 * MS, 10 * MS)
     assert serving(group) == []
+    assert "b may have it: start who is missing" in group.members["a"].candidacy.refused
     group.stalled.clear()
     group.cut.clear()
     group.pass_time(2_500 * MS, 10 * MS)

@@ -298,6 +298,8 @@ def test_what_comes_again_while_the_journal_takes_nothing_is_refused_too() -> No
     kept.run()
     publisher.say(Publish(topic="kept/1", payload=b"x", packet_id=3, **stamp))
     assert [answer.reason for answer in answers(publisher)] == [Reason.QUOTA_EXCEEDED] * 3
+    refused = [details for event, details in kept.events if event == "refused"]
+    assert {details["topic"] for details in refused} == {"kept/1"}
     kept.syncs = True
     kept.keeping.try_again()
     kept.run()

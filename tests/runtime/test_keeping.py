@@ -335,4 +335,4 @@ def test_a_directory_that_cannot_be_trusted_is_an_error_at_the_start(
 def test_a_directory_whose_parent_is_not_there(tmp_path: Path) -> None:
     done = run_broker("--data", str(tmp_path / "no" / "data"))
     assert done.returncode == 2
-    assert f"{tmp_path / 'no'} is not a directory" in done.stderr
+    assert f"there is no directory {tmp_path / 'no'}" in done.stderr

@@ -226,7 +226,7 @@ cdef class Connection(Intake):
         """Counts a message that is not taken, or only not retained, and says why: to the log, and to its publisher
         if that may be answered."""
         if why == NO_JOURNAL:
-            self.unjournaled(<uint32_t>ack)
+            self.unjournaled(<uint32_t>ack, PyBytes_FromStringAndSize(<char*>name, size))
             return 1
         self.core.work_left -= REFUSAL_UNITS
         self._pay(self.core.work_left + REFUSAL_UNITS)
@@ -238,7 +238,7 @@ cdef class Connection(Intake):
             self.settle(<uint32_t>ack, reason_of(why))
         return 1
 
-    cdef void unjournaled(self, uint32_t index):
+    cdef void unjournaled(self, uint32_t index, bytes topic):
         """MQTT 3 has no words for a refusal, so its client is sent away: it must not take an acknowledgement for a
         promise."""
         if self.closing:
@@ -247,7 +247,7 @@ cdef class Connection(Intake):
         if self.version < 5:
             self._wrong(QUOTA_EXCEEDED, "the journal takes no durable messages now; connect again later")
             return
-        self.core.refused(self, QUOTA_EXCEEDED, text_of(NO_JOURNAL), b"")
+        self.core.refused(self, QUOTA_EXCEEDED, text_of(NO_JOURNAL), topic)
         if self.state.problem_info:
             self.explain(index, NO_JOURNAL)
         self.settle(index, QUOTA_EXCEEDED)

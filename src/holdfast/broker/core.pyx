@@ -567,7 +567,7 @@ cdef class Core(RetainedMessages):
             topic = self.topics.find(<const uint8_t*>(<char*>name), len(name),
                                      self.topics.hash_of(<const uint8_t*>(<char*>name), len(name)))
             if topic != NULL and self.journal_refuses and (<Terms>topic.terms).durable:
-                source.unjournaled(<uint32_t>ack)
+                source.unjournaled(<uint32_t>ack, name)
             elif topic != NULL and topic.unsafe:
                 still.append((name, source, ack))
             else:

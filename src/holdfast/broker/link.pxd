@@ -137,7 +137,7 @@ cdef class Link(Output):
     cdef int64_t owe(self, uint8_t first_byte, uint16_t packet_id) noexcept
     cdef void settle(self, uint32_t index, uint8_t reason) noexcept
     cdef void explain(self, uint32_t index, uint8_t why) noexcept
-    cdef void unjournaled(self, uint32_t index)
+    cdef void unjournaled(self, uint32_t index, bytes topic)
     cdef bint put_ack(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef bint put_explained(self, Ack* ack) noexcept
     cdef bint put_publish(self, Message* m, uint8_t qos, uint16_t packet_id, uint8_t bits,

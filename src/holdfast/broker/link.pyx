@@ -394,7 +394,7 @@ cdef class Link(Output):
         if self.acks_cap:
             self.acks[index & (self.acks_cap - 1)].why = why
 
-    cdef void unjournaled(self, uint32_t index):
+    cdef void unjournaled(self, uint32_t index, bytes topic):
         """The message of that acknowledgement is meant for a journal that takes nothing: it is refused."""
         self.explain(index, NO_JOURNAL)
         self.settle(index, QUOTA_EXCEEDED)

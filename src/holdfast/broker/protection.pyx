@@ -178,7 +178,7 @@ cdef class Protection:
                 free_again.append((m.origin, m.packet_id))
                 self.board.note(RELEASED, m.origin, m.packet_id, 0)
                 self.durable_log.append((m.origin, m.packet_id))
-            source.unjournaled(m.ack_index)
+            source.unjournaled(m.ack_index, PyBytes_FromStringAndSize(<char*>m.topic.text, m.topic.size))
             if m.flags & OFFERED:
                 m.source = NULL
                 Py_DECREF(source)

@@ -216,7 +216,9 @@ def check_data(options: BrokerOptions) -> None:
     path = Path(options.data).absolute()
     there = path if path.exists() else path.parent
     why = ""
-    if not there.is_dir():
+    if not there.exists():
+        why = f"there is no directory {there}"
+    elif not there.is_dir():
         why = f"{there} is not a directory"
     elif not os.access(there, os.R_OK | os.W_OK | os.X_OK):
         why = f"{there} cannot be written"

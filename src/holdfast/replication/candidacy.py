@@ -34,12 +34,14 @@ class Candidacy:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.since_ns = 0  # it looks for a primary; what it slept is left out
+        self.refused = ""  # why the arbiter gave it no view, since then
         self._woke_ns = 0
         self._naps_left_ns = 0  # that it may still wait for having slept
 
     def begin(self, now_ns: int) -> None:
         """There is no primary that it knows."""
         self.since_ns = now_ns
+        self.refused = ""
         self._naps_left_ns = NAPS_MAX * self.member.group.join_wait_ns
 
     def woke(self, slept_ns: int, now_ns: int) -> None:
@@ -125,3 +127,4 @@ class Candidacy:
         else:
             member.event("claim lost", {"view": number, "why": why})
             member.happen(Happening.CLAIM_LOST, now_ns)
+            self.refused = why

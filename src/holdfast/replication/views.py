@@ -78,7 +78,7 @@ def why_lost(standing: Standing, claim: Claim, member: str) -> str:
         what += f", with {' and '.join(standing.heirs)} as heirs"
     missed = missed_by(standing, claim, member)
     if missed and standing.number > claim.after:
-        what += f"; this member lacks its state, and {' and '.join(missed)} may have it"
+        what += f"; this member lacks its state, and {' and '.join(missed)} may have it: start who is missing"
     return what
 
 

@@ -95,6 +95,8 @@ class Reporter:
             return False, "; ".join(
                 [NOT_READY[role], *(f"it cannot join {name}: {why}" for name, why in refusals)]
             )
+        if role is Role.JOINING and self.member.candidacy.refused:
+            return False, f"{NOT_READY[role]}, and may not serve: {self.member.candidacy.refused}"
         return role in READY, READY.get(role) or NOT_READY[role]
 
     def status(self) -> BrokerStatus:
