@@ -47,7 +47,8 @@ def run_in(folder: Path, *command: str, **more: str) -> subprocess.CompletedProc
 
 
 def compile_in(folder: Path) -> None:
-    shutil.copytree(ROOT / "build", folder / "build")
+    unneeded = shutil.ignore_patterns("sweep", "fuzz*")
+    shutil.copytree(ROOT / "build", folder / "build", ignore=unneeded)
     for name in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy2(ROOT / name, folder)
     done = run_in(folder, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel", "2")

@@ -60,7 +60,6 @@ class RetainedNames:
     def __init__(self) -> None:
         self._plain = _Node()
         self._special = _Node()  # names that begin with '$', which no wildcard at the first level reaches
-        self._names: dict[bytes, None] = {}
         self.gone = 0  # names that were removed so far
 
     def _root(self, name: bytes) -> _Node:
@@ -68,17 +67,16 @@ class RetainedNames:
 
     def all(self) -> list[bytes]:
         """Every name there is, also those of the broker's own topics."""
-        return list(self._names)
+        special = [level + b"/#" for level in self._special.children or ()]
+        return [name for filter in (ANY, *special) for name in self.matching(filter)]
 
     def add(self, name: bytes) -> None:
-        self._names[name] = None
         node = self._root(name)
         for level in name.split(b"/"):
             node = node.child(level)
         node.name = name
 
     def discard(self, name: bytes) -> None:
-        self._names.pop(name, None)
         path = [self._root(name)]
         levels = name.split(b"/")
         for level in levels:
@@ -96,9 +94,17 @@ class RetainedNames:
     def surely_none(self, filter: bytes) -> bool:
         """Whether one look tells that no name matches."""
         if filter.find(ONE) < 0 and not filter.endswith(ANY):  # `in` would try a number first, and fail
-            return filter not in self._names
+            return not self._is_there(filter)
         first = filter.partition(b"/")[0]
         return first not in WILDCARDS and first not in (self._root(filter).children or ())
+
+    def _is_there(self, name: bytes) -> bool:
+        node: _Node | None = self._root(name)
+        for level in name.split(b"/"):
+            if node is None or node.children is None:
+                return False
+            node = node.children.get(level)
+        return node is not None and node.name is not None
 
     def matching(self, filter: bytes) -> list[bytes]:
         """Every name that the filter matches."""

@@ -12,6 +12,7 @@ Laws:
 - who sends without a pause is read after those who do not: a few who keep the broker busy are in nobody's way
 - that a peer left, or was reset, is learnt once: the kernel would say so at every poll while it is not read
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
+- many who come, or go, at once are taken in and let go of for a bounded time in each poll
 - strangers at the port for members are in the lobby. They are looked at last, one after the other, for a bounded
   time, and then not for a while: whatever they do, reading it takes a thirty-second of the time at most
 - a listener may have layers: then nobody reaches the broker before its greetings are over, they have a time, and
@@ -58,6 +59,8 @@ cdef int64_t SHARE_LEAST = READ_AT_LEAST
 cdef int64_t SHARE_MOST = READ_AT_ONCE
 cdef int64_t READING_NS_MAX = 1_000_000     # in one poll, for those who pause
 cdef int64_t GREEDY_NS_MAX = 500_000        # the same, for those who do not
+cdef int64_t ACCEPTING_NS_MAX = 500_000     # in one poll, from one listener
+cdef int64_t ENDING_NS_MAX = 500_000        # in one flush, for connections that are over, or take too long
 cdef int64_t LOBBY_NS_MAX = 300_000         # of work, in one poll, for strangers
 cdef int64_t DEAR_NS = 200_000              # for one read
 cdef int64_t LINGER_NS = 2_000_000_000
@@ -231,20 +234,21 @@ cdef class Poller(Sockets):
     def flush(self) -> None:
         """Writes what is ready, closes what is over, and reads on or pauses as each link wants."""
         cdef Wire wire
-        cdef int64_t now_ns
+        cdef int64_t now_ns, end_ns
         for wire in self.board.take_ready():
             if wire.fd >= 0:
                 self._perform(wire)
         if self.ended or self.lingering or self.accept_again_ns or self.greeters:
             now_ns = clock_ns(CLOCK_MONOTONIC)
-            self._end_the_ended(now_ns)
-            while self.lingering and self.lingering[0][0] <= now_ns:
+            end_ns = now_ns + ENDING_NS_MAX
+            self._end_the_ended(now_ns, end_ns)
+            while self.lingering and self.lingering[0][0] <= now_ns and clock_ns(CLOCK_MONOTONIC) < end_ns:
                 self._give_up(self.lingering.popleft()[1], now_ns)
             if self.accept_again_ns and now_ns >= self.accept_again_ns:
                 self.accept_again_ns = 0
                 for fd in self.listeners:
                     self._interest(fd, EPOLLIN)
-            self._hurry_greeters(now_ns)
+            self._hurry_greeters(now_ns, end_ns)
 
     @property
     def unfinished(self) -> bool:
@@ -255,9 +259,12 @@ cdef class Poller(Sockets):
 
     cdef void _accept(self, int listener, int64_t now_ns) except *:
         cdef int fd, i
+        cdef int64_t end_ns = clock_ns(CLOCK_MONOTONIC) + ACCEPTING_NS_MAX
         cdef Wire wire
         cdef Listening listening = self.listeners[listener]
         for i in range(STRANGERS_MAX if listening.strangers else ACCEPTS_MAX):
+            if i and clock_ns(CLOCK_MONOTONIC) >= end_ns:
+                return
             if len(listening.greeting) >= GREETERS_MAX:
                 listening.paused = True
                 self._interest(listener, 0)
@@ -485,10 +492,10 @@ cdef class Poller(Sockets):
         self._send_sealed(fd, layers)
         self._linger(fd)
 
-    cdef void _hurry_greeters(self, int64_t now_ns) except *:
+    cdef void _hurry_greeters(self, int64_t now_ns, int64_t end_ns) except *:
         cdef Listening listening
         for listening in self.listeners.values():
-            while listening.greeting:
+            while listening.greeting and clock_ns(CLOCK_MONOTONIC) < end_ns:
                 fd, since_ns = next(iter(listening.greeting.items()))
                 if now_ns - since_ns < listening.time_ns():
                     break
@@ -526,13 +533,13 @@ cdef class Poller(Sockets):
 
     # The end
 
-    cdef void _end_the_ended(self, int64_t now_ns) except *:
+    cdef void _end_the_ended(self, int64_t now_ns, int64_t end_ns) except *:
         cdef Wire wire
         cdef list still = []
         for wire in self.ended:
             if wire.fd < 0:
                 continue
-            if wire.owes_answer() and not wire.closing:
+            if clock_ns(CLOCK_MONOTONIC) >= end_ns or (wire.owes_answer() and not wire.closing):
                 still.append(wire)
             else:
                 self._lose(wire, now_ns)

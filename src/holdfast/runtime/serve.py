@@ -7,7 +7,9 @@ file changes nothing. One that comes while the broker starts is acted on when it
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
+import os
 import resource
 import secrets
 import signal
@@ -169,13 +171,15 @@ def tell_unproven(host: Broker | Member, book: ContractBook) -> None:
 
 
 def raise_file_limit(connections: int) -> None:
-    """Each connection is a file descriptor: ask for as many as the system gives."""
+    """Each connection is a file descriptor: ask for as many as the system gives. The kernel makes its table
+    of them larger now: later, with threads, who opens one too many stands still for some 10 ms meanwhile."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + 100
     if soft < wanted:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
-        )
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with open(os.devnull, "rb") as any_file:
+        os.close(fcntl.fcntl(any_file.fileno(), fcntl.F_DUPFD_CLOEXEC, min(soft, wanted) - 1))
 
 
 if __name__ == "__main__":
