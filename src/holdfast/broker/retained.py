@@ -93,10 +93,14 @@ class RetainedNames:
 
     def surely_none(self, filter: bytes) -> bool:
         """Whether one look tells that no name matches."""
-        if filter.find(ONE) < 0 and not filter.endswith(ANY):  # `in` would try a number first, and fail
-            return not self._is_there(filter)
+        children = self._root(filter).children
         first = filter.partition(b"/")[0]
-        return first not in WILDCARDS and first not in (self._root(filter).children or ())
+        if first in WILDCARDS:
+            return False
+        if children is None or first not in children:
+            return True
+        wild = filter.find(ONE) >= 0 or filter.endswith(ANY)  # `in` would try a number first, and fail
+        return not wild and not self._is_there(filter)
 
     def _is_there(self, name: bytes) -> bool:
         node: _Node | None = self._root(name)

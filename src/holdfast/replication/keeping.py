@@ -114,7 +114,7 @@ class Keeping:
         self._tap: list[Increment | Renamed | Jumped] = []
         self._let_go: list[int] = []  # messages that another broker has from now on
         self._let_go_of: set[int] = set()  # sessions whose exchanges it has
-        self._told = Highest(0, 0)
+        self._told, self._told_views = 0, (0, 0, False)  # numbers of publications, and views
         self._awaiting: deque[tuple[int, int]] = deque()  # (record, turn) on their way: the last of each turn
         self._snapshot: Iterator[list[Entry]] | None = None
         self._wanted = False
@@ -177,14 +177,8 @@ class Keeping:
             self._weigh(self._weighing)
         if self.health is Health.FAILED:
             return []
-        highest, told = self._highest(), self._told
-        if (highest.view, highest.entitled, highest.custody) != (
-            told.view,
-            told.entitled,
-            told.custody,
-        ) or highest.published > told.published + NUMBERS_UNTOLD:
-            self._told = highest
-            entries.append(highest_entry(highest))
+        if self._views() != self._told_views or self.broker.core.number > self._told + NUMBERS_UNTOLD:
+            entries.append(highest_entry(self._highest()))
         if self.behind and not self.log.behind and not self._catching_up:
             self._catching_up = self._wanted = True
         if self._snapshot is None and not self._wanted:
@@ -194,8 +188,10 @@ class Keeping:
         return entries
 
     def _highest(self) -> Highest:
-        view, entitled, custody = self._views()
-        return Highest(view, self.broker.core.number, entitled, custody)
+        """To be written: so much is told then."""
+        self._told_views, self._told = self._views(), self.broker.core.number
+        view, entitled, custody = self._told_views
+        return Highest(view, self._told, entitled, custody)
 
     def _state(self) -> list[Entry]:
         if not self._tap:
@@ -326,8 +322,7 @@ class Keeping:
 
     def _everything(self) -> Iterator[list[Entry]]:
         """Pieces of a snapshot. Each is read when it is asked for, behind what had happened by then."""
-        self._told = self._highest()
-        begin = begin_entry(self._owner, self._epoch, self._number, self._told)
+        begin = begin_entry(self._owner, self._epoch, self._number, self._highest())
         yield [Entry(Kind.JUMPED, b""), begin] if self.health is Health.HEALING else [begin]
         yield from self._contents()
         yield [Entry(Kind.SNAPSHOT_END, b"")]
