@@ -85,8 +85,8 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class Times(Struct, frozen=True):
-    quiet_s: float = 0.7
-    attack_s: float = 2.5
+    quiet_s: float = 0.6
+    attack_s: float = 2.0
     rounds: int = 2
     silence: str = PATIENT  # an attack that holds up a primary makes messages late long before that
 
