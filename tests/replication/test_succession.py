@@ -581,6 +581,23 @@ def test_what_a_primary_says_of_its_view_counts_though_others_told_of_a_later_on
     assert (c.view.heirs == ("c", "b")) is counts
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_was_held_up_on_a_cut_link_makes_nobody_open_a_view(fresh: bool) -> None:
+    """It names a view that this primary was about to open before the cut. The heir serves by now."""
+    group = Group(3)
+    group.pass_time(100 * MS)
+    a = group.members["a"]
+    (link,) = [peer for peer in a.peers.greeted() if peer.state.name == "c"]
+    group.cut |= {frozenset("ab"), frozenset("ac")}
+    group.pass_time(2_000 * MS, 5 * MS)
+    assert serving(group) == ["a", "b"]
+    before = a.view.number
+    if fresh:
+        link.state.heard_us_ns = group.now_ns
+    a.told(link, Role.BACKUP, before + MEMBERS_MAX, group.now_ns)
+    assert (a.view.number > before) is fresh
+
+
 @pytest.mark.parametrize("will", [None, Will("safe/will", b"w", qos=1)])
 def test_a_stale_primary_that_steps_down_ends_no_session_that_the_new_one_keeps(will: Will | None) -> None:
     group = Group()

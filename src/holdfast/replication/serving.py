@@ -7,7 +7,8 @@ Laws:
 - clients hear of a view when its heirs know it: whichever of them serves next has a higher one
 - what waited for a backup that is gone waits for the next heir, if there is one, and else for the contest
 - when an heir fell silent, the others count for depth once they have answered since: this broker may be the
-  one that is cut off, and who fell silent the one that takes over
+  one that is cut off, and who fell silent the one that takes over; nor does what they said before that make
+  this broker open a view above another's
 - without an arbiter, a member that followed this broker and never had its messages opens a view only because
   it hears nobody: this broker does not yield to it, and opens a higher one
 - a snapshot and the copies that a new backup lacks go piece by piece, between messages
@@ -262,6 +263,8 @@ class Serving:
             or owner not in (state.index, member.index)
         ):
             return False
+        if state.heard_us_ns <= self._silent_ns:
+            return True  # it was said before that, and somebody may have taken over since
         self.open_above(state.view, now_ns)
         return True
 
