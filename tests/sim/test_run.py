@@ -52,6 +52,12 @@ SEEDS_OF_NOTE = (
     3100002894,  # a primary is cut off from everybody, its heirs fall silent in turn, and a SUBSCRIBE waits
     3100018859,  # a primary stands still for less than three heartbeats and longer than the silence, twice
     1600001953,  # a publisher writes ahead at a standby, and alone keeps more than its bound
+    158884176988,  # a publisher without a ring stood still, and publishes at once into a primary that does
+    158884180908,  # what a primary finds in its sockets when it wakes has no order
+    158884184065,  # the last N of a publisher are more than is read at once
+    158884184287,  # members know of the next view before the one that comes first
+    158884194074,  # a session that is away holds as much as those of hostile clients
+    7073129750,  # what an heir said before a cut names a view that was never opened
 )
 
 
