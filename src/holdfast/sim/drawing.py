@@ -166,6 +166,7 @@ def draw(seed: int) -> Options:
     nods = not (calm or far or arbiter or hostile) and sleepy.random() < NODS
     if nods:
         starts_ns = _draw_first(sleepy, members)
+        publish_ns += max(starts_ns)  # faults come when the others are there
     return Options(
         seed=seed,
         members=members,
