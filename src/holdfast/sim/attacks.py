@@ -119,7 +119,7 @@ def _connects(rng: Random, limits: Limits, number: int) -> Iterator[Line]:
     """More in a turn than its share for them."""
     size = 2 * len(KEY) + 5
     user = min(limits.user_properties_max + 1, around(rng, limits.connect_bytes_max // size, 256))
-    for each in range(around(rng, 8, CONTROL_PER_TURN // CONNECT, 3 * CONTROL_PER_TURN // CONNECT)):
+    for each in range(around(rng, 8, CONTROL_PER_TURN // CONNECT, 8 * CONTROL_PER_TURN // CONNECT)):
         yield Line(b"", hello(number + each, user=user), lasts_ns=rng.choice((0, 20)) * MS)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import structs
@@ -14,8 +14,14 @@ from holdfast.broker.unfinished import TOO_MANY
 from holdfast.broker.work import Pieces, Works
 from holdfast.config import Limits
 from holdfast.sim.mutants import LOSSES, mutant
+from holdfast.sim.options import Options
 
 BOUNDLESS = 1 << 30
+
+
+def _attacked_by(*kinds: str) -> Callable[[Options], bool]:
+    """Runs with hostile clients of such a kind."""
+    return lambda options: options.hostile is not None and not {*kinds}.isdisjoint(options.hostile.kinds)
 
 
 @mutant("filters-cost-nothing", 48, "filters are not charged for", subscribing, "FILTER", "Turn", "Deadline")
@@ -23,7 +29,16 @@ def _filters_cost_nothing(units: Any) -> object:
     return 0
 
 
-@mutant("connects-cost-nothing", 14, "CONNECT is not charged for", Broker, "_cost", "Turn", "Deadline")
+@mutant(
+    "connects-cost-nothing",
+    1,
+    "CONNECT is not charged for",
+    Broker,
+    "_cost",
+    "Turn",
+    "Deadline",
+    among=_attacked_by("connects"),
+)
 def _connects_cost_nothing(cost: Any) -> object:
     return lambda self, connection: 0
 
@@ -70,8 +85,8 @@ def _lightest_pays(relieve: Any) -> object:
 
 
 @mutant(
-    "unfinished-of-all", 14, "when unfinished packets take too much, the first client that came goes",
-    Broker, "_control", "Undisturbed", "Bounded", *LOSSES,
+    "unfinished-of-all", 1, "when unfinished packets take too much, the first client that came goes",
+    Broker, "_control", "Undisturbed", "Bounded", *LOSSES, among=_attacked_by("halves"),
 )  # fmt: skip
 def _unfinished_of_all(control: Any) -> object:
     def unjust(self: Broker, connection: Any, now_ns: int) -> None:
@@ -95,9 +110,15 @@ def _without_bound(name: str) -> Any:
     return make
 
 
-mutant("keeps-unfinished", 14, "unfinished packets have no bound together", broker, "Core", "Memory")(
-    _without_bound("pending_bytes_max")
-)
+mutant(
+    "keeps-unfinished",
+    1,
+    "unfinished packets have no bound together",
+    broker,
+    "Core",
+    "Memory",
+    among=_attacked_by("halves"),
+)(_without_bound("pending_bytes_max"))
 mutant("keeps-queues", 370, "what waits for sessions has no bound together", broker, "Core", "Memory")(
     _without_bound("buffer_bytes_max")
 )
