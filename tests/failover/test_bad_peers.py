@@ -143,7 +143,7 @@ def test_a_member_far_away_is_heard_though_a_crowd_comes_before_its_greeting(pai
 
         def more_come() -> None:
             came = crowd.came
-            pair.await_state(lambda: crowd.came > came + 5 * STAYING, "a larger crowd")
+            pair.await_state(lambda: crowd.came > came + STAYING, "a larger crowd")
 
         words = say_to_peer_port(pair, hello(contracts="f00"), first=more_come)
     assert isinstance(words[-1], Refusal), words

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import tempfile
@@ -92,8 +93,10 @@ class Child:
 
     def signal(self, number: int) -> None:
         if self.running:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(number)
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # send_signal would take its end from who waits for it
+                os.kill(self.process.pid, number)
 
     def failure(self) -> Unavailable:
         self._errors.seek(0)

@@ -51,23 +51,27 @@ class Story:
     def __init__(self) -> None:
         self.failovers: list[Failover] = []
         self._caused: tuple[str, int] | None = None
-        self._subscriber = 0
-        self._publishers = 0
+        self._subscriber = self._publishers = 0  # moves that were seen
+        self._of_some = (0, 0)  # of these, what one of the two alone had made when a failover was caused
 
     def caused(self, what: str, at_ns: int) -> None:
-        """The primary was put out of service here: the next failover comes of that."""
+        """The primary was put out of service here: the next failover comes of that. What only some clients had
+        noticed before was none."""
         self._caused = (what, at_ns)
+        self.failovers = [each for each in self.failovers if each.over]
+        told = len(self.failovers)
+        self._of_some = (self._subscriber - told, self._publishers - told)
 
     def subscriber(self, moves: Moves) -> None:
         if moves.count > self._subscriber:
             self._subscriber = moves.count
-            failover = self._number(moves.count)
+            failover = self._number(moves.count - self._of_some[0])
             failover.subscriber_ns = failover.took_ns(moves)
 
     def publishers(self, moves: Moves) -> None:
         if moves.count > self._publishers:
             self._publishers = moves.count
-            failover = self._number(moves.count)
+            failover = self._number(moves.count - self._of_some[1])
             failover.publishers_ns = failover.took_ns(moves)
 
     def _number(self, count: int) -> Failover:
