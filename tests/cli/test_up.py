@@ -107,6 +107,16 @@ def test_a_primary_that_is_killed_costs_no_contract() -> None:
     assert "Seen twice: 0." in after
 
 
+def test_what_only_the_subscriber_noticed_before_a_kill_is_no_failover() -> None:
+    story = Story()
+    story.subscriber(Moves(count=1, at_ns=5, took_ns=0))
+    story.caused("the kill", 10)
+    story.subscriber(Moves(count=2, at_ns=12, took_ns=1))
+    story.publishers(Moves(count=1, at_ns=13, took_ns=1))
+    (failover,) = story.failovers
+    assert (failover.since, failover.subscriber_ns, failover.publishers_ns) == ("the kill", 2, 3)
+
+
 def test_with_zookeeper_a_failover_has_its_word_and_nothing_is_left() -> None:
     done = run_up("--zookeeper", "--seconds", "4", "--kill-after", "1500ms")
     check_outcome(done)

@@ -55,8 +55,8 @@ class Story:
         self._of_some = (0, 0)  # of these, what one of the two alone had made when a failover was caused
 
     def caused(self, what: str, at_ns: int) -> None:
-        """The primary was put out of service here: the next failover comes of that. What only some clients had
-        noticed before was none."""
+        """The primary was put out of service here: the next failover comes of that. What only some clients
+        had noticed before was none."""
         self._caused = (what, at_ns)
         self.failovers = [each for each in self.failovers if each.over]
         told = len(self.failovers)
