@@ -92,10 +92,8 @@ class Child:
             await self.process.stdin.drain()
 
     def signal(self, number: int) -> None:
-        if self.running:
-            with contextlib.suppress(
-                ProcessLookupError
-            ):  # send_signal would take its end from who waits for it
+        if self.running:  # send_signal would take its end from who waits for it
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, number)
 
     def failure(self) -> Unavailable:
