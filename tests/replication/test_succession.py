@@ -581,6 +581,24 @@ def test_what_a_primary_says_of_its_view_counts_though_others_told_of_a_later_on
     assert (c.view.heirs == ("c", "b")) is counts
 
 
+def test_a_later_heir_hears_of_what_is_retained_though_only_a_copy_said_so() -> None:
+    """The primary died before it told of it otherwise."""
+    group = Group(3)
+    group.pass_time(100 * MS)
+    assert group.primary.view.heirs == ("b", "c")
+    group.members["a"].serving.record_retained = lambda: None
+    group.client("away").subscribe("safe/+", qos=1)
+    group.client("away").say(Disconnect())
+    group.client("p").publish("safe/1", b"x", qos=1, packet_id=1, retain=True)
+    group.pass_time(10 * MS)
+    assert group.members["c"].core.retained_message(b"safe/1") is None
+    group.crash("a")
+    group.pass_time(200 * MS)
+    assert group.primary.name == "b"
+    for name in "bc":
+        assert group.members[name].core.retained_message(b"safe/1")[-1] == b"x"
+
+
 @pytest.mark.parametrize("fresh", [False, True])
 def test_what_was_held_up_on_a_cut_link_makes_nobody_open_a_view(fresh: bool) -> None:
     """It names a view that this primary was about to open before the cut. The heir serves by now."""

@@ -57,6 +57,7 @@ SEEDS_OF_NOTE = (
     158884184065,  # the last N of a publisher are more than is read at once
     158884184287,  # members know of the next view before the one that comes first
     158884194074,  # a session that is away holds as much as those of hostile clients
+    679673545829,  # a primary dies when only a copy said what is retained
     7073129750,  # what an heir said before a cut names a view that was never opened
 )
 

@@ -1,5 +1,6 @@
 """The backup buffer, compiled: a ring for each topic, and every copy found by its number."""
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
@@ -13,6 +14,7 @@ from holdfast.broker.message cimport (
 )
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.protection cimport OPEN
+from holdfast.broker.retained_messages cimport TOLD
 from holdfast.broker.idset cimport IdSet
 from holdfast.broker.identifiers cimport go_on_with, restore, skip_identifiers, ways_to
 from holdfast.broker.session cimport (
@@ -80,6 +82,7 @@ cdef class BackupBuffer:
         self.contents = {}
         self.given = {}
         self.recalled = False
+        self.retained = {}
         self.unjournaled = {}
         self.frames = 0
         self.confirmed = 0
@@ -198,7 +201,8 @@ cdef class BackupBuffer:
         m.qos = at[42]
         m.flags = at[43] & RETAIN
         if m.flags & RETAIN and (topic.retained == NULL or topic.retained.minor < m.minor):
-            self.core.retain(topic, m if m.payload_size else NULL, 0)
+            self.core.retain(topic, m if m.payload_size else NULL, TOLD)
+            self.retained[PyBytes_FromStringAndSize(<char*>topic.text, topic.size)] = None
         if self.core.durable_log is not None and (<Terms>topic.terms).durable:
             self.journal(m)
         return self.enter(m)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.replication.group import MEMBERS_MAX
-from holdfast.replication.increments import apply, wipe
+from holdfast.replication.increments import Increment, RetainedNow, apply, wipe
 from holdfast.replication.messages import Ask, Has, Healing, Snapshot, State, ViewIs
 from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Happening, Role
@@ -76,6 +76,16 @@ class Following:
             case Healing():
                 self._healing(peer, word, now_ns)
 
+    def _apply(self, increment: Increment, now_ns: int) -> None:
+        member = self.member
+        apply(member.broker, increment, now_ns)
+        if isinstance(increment, RetainedNow) and increment.topic in member.buffer.retained:
+            is_here = member.core.retained_message(increment.topic)
+            if is_here == increment.message or (
+                is_here and increment.message and is_here[0] == increment.message[0]
+            ):
+                del member.buffer.retained[increment.topic]
+
     def _state(self, peer: Peer, word: State, now_ns: int) -> None:
         if not self._in_snapshot and (word.epoch, word.first) != (
             self.member.log.epoch,
@@ -84,7 +94,7 @@ class Following:
             self._ask_again(peer, word.first)
             return
         for increment in word.increments:
-            apply(self.member.broker, increment, now_ns)
+            self._apply(increment, now_ns)
             if not self._in_snapshot:
                 self.member.log.append(increment)
         if not self._in_snapshot:
@@ -98,7 +108,7 @@ class Following:
         elif not self._in_snapshot:
             return  # of one that was asked for before
         for increment in word.increments:
-            apply(self.member.broker, increment, now_ns)
+            self._apply(increment, now_ns)
         if word.last:
             self._in_snapshot = self.partial = False
             self.member.log.become(word.epoch, word.number)
@@ -111,7 +121,7 @@ class Following:
             self._ask_again(peer, first)
             return
         for increment in word.increments[log.number + 1 - first :]:
-            apply(self.member.broker, increment, now_ns)
+            self._apply(increment, now_ns)
             log.append(increment)
         if word.epoch > log.epoch and word.number == log.number:
             log.rename(word.epoch)
