@@ -587,9 +587,12 @@ def test_a_later_heir_hears_of_what_is_retained_though_only_a_copy_said_so() -> 
     group.pass_time(100 * MS)
     assert group.primary.view.heirs == ("b", "c")
     group.members["a"].serving.record_retained = lambda: None
-    group.client("away").subscribe("safe/+", qos=1)
-    group.client("away").say(Disconnect())
-    group.client("p").publish("safe/1", b"x", qos=1, packet_id=1, retain=True)
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/+", qos=1)
+    publisher.publish("safe/1", b"x", qos=1, packet_id=1, retain=True)
+    group.pass_time(10 * MS)
+    (message,) = subscriber.messages()
+    subscriber.say(Puback(message.packet_id))
     group.pass_time(10 * MS)
     assert group.members["c"].core.retained_message(b"safe/1") is None
     group.crash("a")
