@@ -19,6 +19,8 @@ from holdfast.mqtt.packets import (
 )
 from holdfast.mqtt.reasons import Reason
 from holdfast.replication.group import MEMBERS_MAX
+from holdfast.replication.hearing import WORDS_PER_TURN
+from holdfast.replication.messages import encode_word
 from holdfast.replication.peers import PeerState
 from holdfast.replication.roles import Role
 from holdfast.replication.views import View
@@ -367,6 +369,25 @@ def test_a_link_is_not_closed_before_silence_has_passed() -> None:
     group.pass_time(10_000 * MS, 100 * MS)
     assert group.primary.view.heirs == ()
     assert ("a", "silent") in {(name, event) for name, event, _ in group.events}
+
+
+def test_words_that_waited_to_be_heard_are_no_sign_of_life() -> None:
+    group = Group()
+    link = group.primary.peers.link_to("b")
+    assert link is not None
+    beat = encode_word(group.members["b"]._beat(group.members["b"].peers.link_to("a"), group.now_ns))
+    group.stalled.add("b")
+    group.pass_time(group.primary.silence.ns - 2 * MS)
+    link.control.extend([beat] * 20 * WORDS_PER_TURN)
+    for _ in range(40):
+        group.now_ns += MS // 2
+        group.primary.core.board.stirred = True
+        group.turn()
+    assert not link.control
+    assert len([name for name, event, _ in group.events if (name, event) == ("a", "silent")]) == 1
+    group.stalled.clear()
+    group.pass_time(200 * MS)
+    assert group.primary.view.heirs == ("b",)
 
 
 def test_the_usual_depth_is_waited_for_while_its_heir_is_only_slow() -> None:

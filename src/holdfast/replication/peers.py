@@ -289,7 +289,7 @@ class Peers:
     def word(self, peer: Peer, now_ns: int) -> Word | None:
         """The next word of a member; None when it was not for others to see, or broke a rule."""
         word = decode_word(peer.control.popleft())
-        peer.state.mute = False
+        peer.state.mute &= now_ns - peer.heard_ns > self.silence.ns  # it may have waited here
         if word is None:
             self.refuse(peer, "what came is no word of this protocol")
             return None
