@@ -1,14 +1,19 @@
-"""Fixtures for every suite that talks to a broker process."""
+"""Fixtures for suites that talk to a broker process, and how properties are tested."""
 
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.brokers import BrokerProcess, StartBroker, running
 
 STDERR_CHARS_MAX = 4000
+
+# What properties test is what happens, not how fast: a busy machine must not turn one red.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 # Sessions of Spark live for seconds here: a JVM that prepares for days takes twice the processor.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
