@@ -15,6 +15,7 @@ from holdfast.contract.admission import (
     strictest,
 )
 from holdfast.contract.model import Contract, Deployment
+from holdfast.contract.requirement import NOTHING, Requirement
 
 EDGE_1_MS = Deployment(
     failover_ns=50_000_000,
@@ -90,10 +91,11 @@ def test_the_retention_that_does_without_replication_does(contract: Contract, de
 def test_a_requirement_never_weakens_a_contract(
     contract: Contract, deployment: Deployment, deadline_ns: int | None, loss_tolerance: int | None
 ) -> None:
-    wanted = strictest(contract, deadline_ns=deadline_ns, loss_tolerance=loss_tolerance)
+    requirement = Requirement(deadline_ns, loss_tolerance)
+    wanted = strictest(contract, requirement)
     assert wanted.deadline_ns == min(contract.deadline_ns, infinite(deadline_ns))
     assert infinite(wanted.loss_tolerance) == min(infinite(contract.loss_tolerance), infinite(loss_tolerance))
-    asked = admit_requirement(contract, deployment, deadline_ns=deadline_ns, loss_tolerance=loss_tolerance)
+    asked = admit_requirement(contract, deployment, requirement)
     assert asked == admit(wanted, deployment)
     if asked.admitted:
         assert admit(contract, deployment).admitted
@@ -101,7 +103,7 @@ def test_a_requirement_never_weakens_a_contract(
 
 def test_nothing_asked_for_is_the_contract_itself() -> None:
     contract = Contract(name="a", topics=("a",), period_ns=10**8, deadline_ns=10**8, loss_tolerance=3)
-    assert admit_requirement(contract, EDGE_1_MS) == admit(contract, EDGE_1_MS)
+    assert admit_requirement(contract, EDGE_1_MS, NOTHING) == admit(contract, EDGE_1_MS)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_nothing_asked_for_is_the_contract_itself() -> None:
 )
 def test_a_refused_requirement_says_what_would_do(asked: dict[str, int], words: list[str]) -> None:
     contract = Contract(name="a", topics=("a",), period_ns=10**8, deadline_ns=10**8, loss_tolerance=3)
-    refused = admit_requirement(contract, EDGE_1_MS, **asked)
+    refused = admit_requirement(contract, EDGE_1_MS, Requirement(**asked))
     assert not refused.admitted
     assert all(word in refused.reason for word in words), refused.reason
 

@@ -25,8 +25,12 @@ class ContractIndex:
             if before and before.book_shape == self.book_shape
             else {}
         )
-        self.default = known.get(book.default) or make_terms(book, book.default)
-        self.contracts = [known.get(contract) or make_terms(book, contract) for contract in book.contracts]
+
+        def terms_of(contract: Contract) -> Terms:
+            return known.get(contract) or Terms(contract, book.deployment, book.capacity)
+
+        self.default = terms_of(book.default)
+        self.contracts = [terms_of(contract) for contract in book.contracts]
         self._exact: dict[bytes, tuple[int, Terms]] = {}
         self._wild: dict[bytes, list[tuple[int, bytes, Terms]]] = {}
         for order, terms in enumerate(self.contracts):
@@ -71,24 +75,3 @@ class ContractIndex:
 def shape(book: ContractBook) -> tuple[object, object]:
     """What every contract's terms depend on besides the contract itself."""
     return book.deployment, book.capacity
-
-
-def make_terms(book: ContractBook, contract: Contract) -> Terms:
-    deployment = book.deployment
-    # Without an explicit priority the shorter deadline goes first (deadline-monotonic).
-    priority = (
-        contract.priority if contract.priority is not None else 1_000_000 + contract.deadline_ns // 1000
-    )
-    return Terms(
-        contract,
-        name=contract.name,
-        period_ns=contract.period_ns,
-        deadline_ns=contract.deadline_ns,
-        to_broker_ns=deployment.publisher_to_broker_ns,
-        to_subscriber_ns=deployment.broker_to_subscriber_ns[contract.destination],
-        loss_tolerance=contract.loss_tolerance,
-        retention=contract.retention,
-        durable=contract.durable,
-        priority=priority,
-        job_ns=book.capacity.dispatch_ns,
-    )

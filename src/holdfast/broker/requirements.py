@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from msgspec import Struct
-
+from holdfast.contract.requirement import NOTHING, Requirement
 from holdfast.errors import PeerError
 from holdfast.mqtt.conventions import (
     DEADLINE_PROPERTY,
@@ -25,20 +24,6 @@ from holdfast.units import parse_duration
 
 SYSTEM_TOPICS = "$SYS/"
 DEPTHS = ("1", "2", "3", "4")
-
-
-class Requirement(Struct, frozen=True):
-    """What a subscriber asks of the topics it subscribes to; None: whatever their contracts say.
-
-    `last` is how many of the last results of a channel it wants.
-    """
-
-    deadline_ns: int | None = None
-    loss_tolerance: int | None = None
-    last: int = 0
-
-
-NOTHING = Requirement()
 
 
 def parse_last(value: str) -> int:

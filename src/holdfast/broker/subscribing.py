@@ -25,7 +25,7 @@ from holdfast.broker.clients import NO_ROOM, REASON_CHARS_MAX, who_of
 from holdfast.broker.connection import Connection
 from holdfast.broker.reading import Reading
 from holdfast.broker.replaying import Replays
-from holdfast.broker.requirements import NOTHING, Requirement, depth_of, requirement_of
+from holdfast.broker.requirements import depth_of, requirement_of
 from holdfast.broker.rules import NEVER
 from holdfast.broker.session import Session
 from holdfast.broker.subscriptions import Ended, Subscription
@@ -42,6 +42,7 @@ from holdfast.broker.work import (
     Pieces,
 )
 from holdfast.contract.admission import admit_requirement
+from holdfast.contract.requirement import NOTHING, Requirement
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import begin_filters, encode, next_filters
 from holdfast.mqtt.packets import Properties, Suback, Unsuback
@@ -91,16 +92,12 @@ class Asked(Struct, eq=False):
     made: list[Made | Refused] = []
     requirement: Requirement = NOTHING
     unfit: PeerError | None = None  # why what it asks means nothing
-    last: int = 0
-    demands: bool = False
 
     def read(self) -> None:
         try:
             self.requirement = requirement_of(self.properties)
         except PeerError as error:
             self.unfit = error
-        self.last = self.requirement.last
-        self.demands = self.requirement.deadline_ns is not None or self.requirement.loss_tolerance is not None
 
 
 @dataclass(slots=True)
@@ -145,7 +142,7 @@ class Subscribing:
         asked = Asked(connection, packet_id, properties)
         if properties.user:
             asked.read()
-        cost = FILTER + (len(broker.contracts.contracts) // CONTRACTS if asked.demands else 0)
+        cost = FILTER + (len(broker.contracts.contracts) // CONTRACTS if asked.requirement.demands else 0)
         while at < len(body) and not connection.closing and not session.state.ended:
             number, published = core.number_sliced, connection.number_published
             if number < published:
@@ -272,8 +269,8 @@ class Subscribing:
         return {**self.broker.access.known_of(connection, None), "filter": filter}
 
     def _follow_up(self, made: Made, asked: Asked) -> None:
-        if asked.last:
-            self.broker.channels.want(made.subscription, asked.last)
+        if asked.requirement.last:
+            self.broker.channels.want(made.subscription, asked.requirement.last)
         if made.replays:
             self.replays.add(made.subscription, made.wanted, made.number)
 
@@ -324,9 +321,9 @@ class Subscribing:
         if wanted.filter not in session.subscriptions:
             self._check_room(session)
         requirement = asked.requirement
-        if asked.last:
+        if requirement.last:
             broker.channels.check_last(filter, group)
-        if asked.demands:
+        if requirement.demands:
             self._admit(text, requirement)
         identifiers = asked.properties.subscription_ids
         return Subscription(
@@ -338,8 +335,7 @@ class Subscribing:
             retain_as_published=wanted.retain_as_published,
             retain_handling=wanted.retain_handling,
             identifier=identifiers[0] if identifiers else 0,
-            deadline_ns=requirement.deadline_ns or 0,
-            loss=-1 if requirement.loss_tolerance is None else requirement.loss_tolerance,
+            requirement=requirement,
             since=since,
         )
 
@@ -355,7 +351,7 @@ class Subscribing:
         core = self.broker.core
         core.tree.add(subscription)
         core.topics.forget_routes(subscription.filter)
-        if subscription.deadline_ns or subscription.loss >= 0:
+        if subscription.requirement.demands:
             self.broker.demanded(subscription)
         return before is None
 
@@ -373,12 +369,7 @@ class Subscribing:
         """Proves that what the subscriber asks can be kept for every contract its filter touches."""
         index = self.broker.contracts
         for contract in index.touched_by(filter):
-            admission = admit_requirement(
-                contract,
-                index.book.deployment,
-                deadline_ns=requirement.deadline_ns,
-                loss_tolerance=requirement.loss_tolerance,
-            )
+            admission = admit_requirement(contract, index.book.deployment, requirement)
             if not admission.admitted:
                 raise PeerError(
                     Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"contract {contract.name!r}: {admission.reason}"
@@ -563,8 +554,7 @@ def with_qos(subscription: Subscription, qos: int) -> Subscription:
         retain_as_published=bool(subscription.flags & AS_PUBLISHED),
         retain_handling=subscription.retain_handling,
         identifier=subscription.identifier,
-        deadline_ns=subscription.deadline_ns,
-        loss=subscription.loss,
+        requirement=subscription.requirement,
         since=subscription.since,
         owed=subscription.owed,
     )

@@ -44,8 +44,9 @@ cdef class Subscription:
     cdef readonly uint8_t retain_handling
     cdef readonly uint32_t identifier
     cdef readonly bytes ids             # the identifier as a property, or None
-    cdef readonly int64_t deadline_ns   # what this subscriber asks for; 0: nothing
-    cdef readonly int64_t loss          # what this subscriber asks for; -1: nothing
+    cdef readonly object requirement    # what this subscriber asks for
+    cdef int64_t deadline_ns            # of that; 0: none
+    cdef int64_t loss                   # and -1: as many as the contract lets
     cdef public uint64_t since          # the first publication that it sees
     cdef SharedGroup within             # of a shared subscription that was entered
     cdef OfGroup note                   # of a shared subscription

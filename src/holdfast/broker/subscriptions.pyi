@@ -1,5 +1,6 @@
 from holdfast.broker.room import Room
 from holdfast.broker.session import Session
+from holdfast.contract.requirement import Requirement
 
 NODE_WEIGHT: int
 
@@ -15,8 +16,7 @@ class Subscription:
     retain_handling: int
     identifier: int
     ids: bytes | None
-    deadline_ns: int
-    loss: int
+    requirement: Requirement
     since: int
     owed: int
     @property
@@ -32,8 +32,7 @@ class Subscription:
         retain_as_published: bool = False,
         retain_handling: int = 0,
         identifier: int = 0,
-        deadline_ns: int = 0,
-        loss: int = -1,
+        requirement: Requirement = ...,
         since: int = 0,
         owed: int = 0,
     ) -> None: ...

@@ -8,6 +8,8 @@ from holdfast.broker.room cimport Room
 from holdfast.broker.session cimport Session
 from holdfast.mqtt.topics cimport filter_matches
 
+from holdfast.contract.requirement import NOTHING
+
 
 def encode_identifier(uint32_t identifier) -> bytes:
     """A subscription identifier as the property that PUBLISH carries."""
@@ -35,8 +37,7 @@ cdef class OfGroup:
 cdef class Subscription:
     def __init__(self, Session session not None, bytes filter not None, *, str group=None, uint8_t qos=0,
                  bint no_local=False, bint retain_as_published=False, uint8_t retain_handling=0,
-                 uint32_t identifier=0, int64_t deadline_ns=0, int64_t loss=-1, uint64_t since=0,
-                 uint64_t owed=0) -> None:
+                 uint32_t identifier=0, requirement=NOTHING, uint64_t since=0, uint64_t owed=0) -> None:
         self.session = session
         self.filter = filter
         self.group = group
@@ -45,8 +46,9 @@ cdef class Subscription:
         self.retain_handling = retain_handling
         self.identifier = identifier
         self.ids = encode_identifier(identifier) if identifier else None
-        self.deadline_ns = deadline_ns
-        self.loss = loss
+        self.requirement = requirement
+        self.deadline_ns = requirement.deadline_ns or 0
+        self.loss = -1 if requirement.loss_tolerance is None else requirement.loss_tolerance
         self.since = since
         self.owed = owed
         if group is not None:

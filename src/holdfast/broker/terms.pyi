@@ -1,9 +1,9 @@
-from typing import Any
+from holdfast.contract.model import Capacity, Contract, Deployment
 
 POLICIES: dict[str, int]
 
 class Terms:
-    contract: Any
+    contract: Contract
     name: str
     period_ns: int
     deadline_ns: int
@@ -32,18 +32,4 @@ class Terms:
     broken_ns: int
     latency_counts: list[int]
     latency_sum_ns: int
-    def __init__(
-        self,
-        contract: Any,
-        *,
-        name: str,
-        period_ns: int | None,
-        deadline_ns: int,
-        to_broker_ns: int,
-        to_subscriber_ns: int,
-        loss_tolerance: int | None,
-        retention: int,
-        durable: bool,
-        priority: int,
-        job_ns: int,
-    ) -> None: ...
+    def __init__(self, contract: Contract, deployment: Deployment, capacity: Capacity) -> None: ...

@@ -9,6 +9,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 from holdfast.broker.histogram cimport counts_of
 
+UNRANKED = 1_000_000  # behind every priority that a contract names
+
 POLICIES = {
     "edf": EDF,
     "fcfs": FCFS,
@@ -19,20 +21,19 @@ POLICIES = {
 
 
 cdef class Terms:
-    def __init__(self, contract, *, name: str, period_ns: int | None, deadline_ns: int, to_broker_ns: int,
-                 to_subscriber_ns: int, loss_tolerance: int | None, retention: int, durable: bool, priority: int,
-                 job_ns: int) -> None:
+    def __init__(self, contract, deployment, capacity) -> None:
         self.contract = contract
-        self.name = name
-        self.period_ns = period_ns or 0
-        self.deadline_ns = deadline_ns
-        self.to_broker_ns = to_broker_ns
-        self.to_subscriber_ns = to_subscriber_ns
-        self.loss_tolerance = -1 if loss_tolerance is None else loss_tolerance
-        self.retention = retention
-        self.durable = durable
-        self.priority = priority
-        self.job_ns = job_ns
+        self.name = contract.name
+        self.period_ns = contract.period_ns or 0
+        self.deadline_ns = contract.deadline_ns
+        self.to_broker_ns = deployment.publisher_to_broker_ns
+        self.to_subscriber_ns = deployment.broker_to_subscriber_ns[contract.destination]
+        self.loss_tolerance = -1 if contract.loss_tolerance is None else contract.loss_tolerance
+        self.retention = contract.retention
+        self.durable = contract.durable
+        # Without an explicit priority the shorter deadline goes first (deadline-monotonic).
+        self.priority = (UNRANKED + contract.deadline_ns // 1000 if contract.priority is None else contract.priority)
+        self.job_ns = capacity.dispatch_ns
 
     @property
     def latency_counts(self) -> list[int]:

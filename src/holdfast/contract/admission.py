@@ -20,6 +20,7 @@ from holdfast.contract.bounds import (
     travel_ns,
 )
 from holdfast.contract.model import Contract, Deployment
+from holdfast.contract.requirement import Requirement, smaller
 from holdfast.units import format_duration
 
 
@@ -69,34 +70,18 @@ def loss_tolerance_min(contract: Contract, deployment: Deployment) -> int:
     return max(0, covered_min(contract, 0, deployment) - contract.retention)
 
 
-def admit_requirement(
-    contract: Contract,
-    deployment: Deployment,
-    *,
-    deadline_ns: int | None = None,
-    loss_tolerance: int | msgspec.UnsetType | None = msgspec.UNSET,
-) -> Admission:
-    """The contract together with what a subscriber asks for: the stricter of each counts.
-
-    `deadline_ns` None and `loss_tolerance` UNSET mean not asked for; `loss_tolerance` None asks for best
-    effort, which never weakens the contract. The promise that results is `strictest(...)`.
-    """
-    wanted = strictest(contract, deadline_ns=deadline_ns, loss_tolerance=loss_tolerance)
-    return admit(wanted, deployment)
+def admit_requirement(contract: Contract, deployment: Deployment, requirement: Requirement) -> Admission:
+    """The contract together with what a subscriber asks for. The promise that results is `strictest(...)`."""
+    return admit(strictest(contract, requirement), deployment)
 
 
-def strictest(
-    contract: Contract,
-    *,
-    deadline_ns: int | None = None,
-    loss_tolerance: int | msgspec.UnsetType | None = msgspec.UNSET,
-) -> Contract:
+def strictest(contract: Contract, requirement: Requirement) -> Contract:
     """The contract with the smaller of each deadline and each loss tolerance."""
-    deadlines = [contract.deadline_ns] if deadline_ns is None else [contract.deadline_ns, deadline_ns]
-    asked = (contract.loss_tolerance, loss_tolerance)
-    tolerances = [each for each in asked if isinstance(each, int)]
+    deadline_ns = smaller(contract.deadline_ns, requirement.deadline_ns)
     return msgspec.structs.replace(
-        contract, deadline_ns=min(deadlines), loss_tolerance=min(tolerances, default=None)
+        contract,
+        deadline_ns=deadline_ns,
+        loss_tolerance=smaller(contract.loss_tolerance, requirement.loss_tolerance),
     )
 
 

@@ -23,12 +23,14 @@ from holdfast.broker.session import Session
 from holdfast.broker.subscribing import AS_PUBLISHED, NO_LOCAL
 from holdfast.broker.subscriptions import Subscription
 from holdfast.broker.weights import text_weight, will_weight
+from holdfast.contract.requirement import Requirement
 from holdfast.mqtt.packets import Will
 from holdfast.mqtt.topics import split_shared
 from holdfast.pieces import pieces_of
 
 SYSTEM_TOPICS = b"$SYS/"
 _encode = msgspec.msgpack.Encoder().encode
+NO_LOSS = -1
 INCREMENT = 400  # the objects of an increment, in bytes
 
 
@@ -53,8 +55,8 @@ class SubscriptionNow(msgspec.Struct, tag="+", array_like=True, frozen=True):
     retain_as_published: bool
     retain_handling: int
     identifier: int
-    deadline_ns: int
-    loss: int
+    deadline_ns: int  # that it asks for; 0: none
+    loss: int  # and how many may be lost in a row; NO_LOSS: as many as the contract lets
     since: int
     owed: int = 0
 
@@ -102,6 +104,7 @@ def session_now(session: Session) -> SessionNow:
 
 
 def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow:
+    loss = subscription.requirement.loss_tolerance
     return SubscriptionNow(
         key=subscription.session.key,
         wanted=wanted,
@@ -110,8 +113,8 @@ def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow
         retain_as_published=bool(subscription.flags & AS_PUBLISHED),
         retain_handling=subscription.retain_handling,
         identifier=subscription.identifier,
-        deadline_ns=subscription.deadline_ns,
-        loss=subscription.loss,
+        deadline_ns=subscription.requirement.deadline_ns or 0,
+        loss=NO_LOSS if loss is None else loss,
         since=subscription.group_since,
         owed=subscription.owed if subscription.qos else 0,
     )
@@ -197,11 +200,12 @@ def _subscription(session: Session, increment: SubscriptionNow) -> Subscription:
         "retain_as_published": increment.retain_as_published,
         "retain_handling": increment.retain_handling,
         "identifier": increment.identifier,
-        "deadline_ns": increment.deadline_ns,
-        "loss": increment.loss,
         "since": increment.since,
         "owed": increment.owed,
     }
+    if increment.deadline_ns or increment.loss != NO_LOSS:
+        loss = None if increment.loss == NO_LOSS else increment.loss
+        details["requirement"] = Requirement(increment.deadline_ns or None, loss)
     return Subscription(session, filter.encode(), **details)
 
 

@@ -154,7 +154,7 @@ class Member:
         """A subscriber asks for more than contracts say: it may be that no failover can take as long now."""
         changed = False
         for contract in self.broker.contracts.touched_by(subscription.filter):
-            changed |= self.silence.asked(contract, subscription.deadline_ns, subscription.loss)
+            changed |= self.silence.asked(contract, subscription.requirement)
         if changed:
             self.reckon_again()
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.contract.admission import strictest
 from holdfast.contract.model import Contract, ContractBook
+from holdfast.contract.requirement import NOTHING, Requirement
 from holdfast.contract.silence import BEATS, Bound
 from holdfast.replication.group import GroupConfig, bound_of
 from holdfast.status import about_ns
@@ -74,7 +75,7 @@ class Silence:
         self.told_ns = 0  # by the primary that is followed; 0: nobody is
         self.bound: Bound | None = None
         self._redirects: deque[int] = deque([0] * REDIRECTS, maxlen=REDIRECTS)
-        self._asked: dict[str, tuple[int, int]] = {}  # deadline and tolerance, by contract; 0 and -1: none
+        self._asked: dict[str, Requirement] = {}  # of the topics of a contract, by its name
         self.reckon_with(book)
         self.look(0)
 
@@ -84,8 +85,8 @@ class Silence:
         names = {contract.name for contract in (*book.contracts, book.default)}
         gone = [self._asked.pop(name) for name in list(self._asked) if name not in names]
         for contract in book.contracts:
-            for deadline_ns, loss in gone:
-                self._note(contract, deadline_ns, loss)
+            for requirement in gone:
+                self._note(contract, requirement)
         self._bind()
 
     def _bind(self) -> bool:
@@ -98,7 +99,7 @@ class Silence:
                 self._book,
                 measured_ns=sorted(self._redirects)[REDIRECTS // 2],
                 asked=[
-                    _stricter(each, *self._asked[each.name]) for each in contracts if each.name in self._asked
+                    strictest(each, self._asked[each.name]) for each in contracts if each.name in self._asked
                 ],
             )
         return before != self.bound
@@ -121,16 +122,14 @@ class Silence:
             return f"a member stood still for {about_ns(self.longest_ns)} lately"
         return "no member stood still for longer lately"
 
-    def asked(self, contract: Contract, deadline_ns: int, loss: int) -> bool:
+    def asked(self, contract: Contract, requirement: Requirement) -> bool:
         """A subscriber asks for that of the topics of a contract; whether the bound is another one."""
-        return self._note(contract, deadline_ns, loss) and self._bind()
+        return self._note(contract, requirement) and self._bind()
 
-    def _note(self, contract: Contract, deadline_ns: int, loss: int) -> bool:
-        before = self._asked.get(contract.name, (0, -1))
-        deadline_ns = min((each for each in (before[0], deadline_ns) if each), default=0)
-        loss = min((each for each in (before[1], loss) if each >= 0), default=-1)
-        self._asked[contract.name] = (deadline_ns, loss)
-        return before != (deadline_ns, loss)
+    def _note(self, contract: Contract, requirement: Requirement) -> bool:
+        before = self._asked.get(contract.name, NOTHING)
+        self._asked[contract.name] = before.and_also(requirement)
+        return before != self._asked[contract.name]
 
     def redirected(self, took_ns: int) -> bool:
         """What comes after the silence took so long; whether the bound is another one by that."""
@@ -158,11 +157,6 @@ class Silence:
             self.longest_ns = max((ns for ns in known if ns <= self.bound.silence_ns), default=0)
             self.ns = min(self.bound.silence_ns, max(self.least_ns, CALM_NS, MARGIN * self.longest_ns))
         return before != self.ns
-
-
-def _stricter(contract: Contract, deadline_ns: int, loss: int) -> Contract:
-    tolerance = None if loss < 0 else loss
-    return strictest(contract, deadline_ns=deadline_ns or None, loss_tolerance=tolerance)
 
 
 def watch(member: Member, now_ns: int) -> None:
