@@ -1,4 +1,4 @@
-"""A client that said DISCONNECT around a failover leaves no will, as far as any member read it that serves next."""
+"""A client that said DISCONNECT around a failover leaves no will, if whoever serves next was told."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Laws:
 - a DISCONNECT that was read whole counts, though something else is in its way when its connection ends
-- one that a standby read counts when that serves, unless the client was heard of since, there or by the primary:
-  nobody answers a DISCONNECT, so its client cannot know that the primary died before it was heard
+- one that a standby read counts when that serves, unless the client was heard of since, there or by the
+  primary: nobody answers a DISCONNECT, so its client cannot know that the primary died before it read it
 - one that names a view (`hf-view`) to a standby is no goodbye: its client goes on elsewhere
 """
 
