@@ -169,8 +169,7 @@ def test_a_publisher_is_told_when_the_message_is_safe(start: StartPlant) -> None
 
 
 def test_a_member_joins_however_much_waits(start: StartPlant) -> None:
-    """failover.md: "It is an heir, in a new view, when it has everything, and the primary says
-    `protected`."
+    """failover.md: "It is an heir, in a new view, when it has everything."
 
     More waits than may be on the way to a backup at once: six sessions with 13 MiB each.
     """

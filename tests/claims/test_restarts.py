@@ -249,7 +249,7 @@ def test_a_backup_that_lags_is_dropped_and_joins_again(start: StartPlant, tmp_pa
 
 def test_a_member_that_joins_gets_everything_while_messages_flow(pair) -> None:
     """failover.md: "The primary goes on. State and waiting messages are sent in pieces, between messages.
-    It is an heir, in a new view, when it has everything, and the primary says `protected`."
+    It is an heir, in a new view, when it has everything."
 
     Two sessions with thousands of waiting messages; the primary dies as soon as it says `protected`.
     """

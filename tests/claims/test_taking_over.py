@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 
@@ -76,6 +77,38 @@ def test_a_will_is_published_by_the_heir(pair: Plant) -> None:
     with Listener(pair.ports[heir], "wills", present=True) as wills:
         wills.await_all([b"gone"])
     assert time.monotonic() - killed > 4.5
+
+
+def test_who_says_goodbye_as_the_primary_dies_leaves_no_will(pair: Plant) -> None:
+    """failover.md: "The library says it to every member, and one that takes over heeds what it was told as a
+    standby: it may be that the primary died before it heard it."
+
+    Of two clients whose primary stands still one says goodbye, to both members; the other is lost.
+    """
+    primary = pair.primary()
+    heir = pair.other(primary)
+    leave_session(pair.ports[primary], "wills", "last/#")
+    with contextlib.ExitStack() as stack:
+
+        def begin(name: str, client_id: str) -> Peer:
+            client = stack.enter_context(pair.client(name))
+            warm = [(P.USER, ("hf-warm", "1"))] if name == heir else []
+            props = [(P.SESSION_EXPIRY, 600), *warm]
+            client.connect(client_id, will=Will("last/words", client_id.encode()), clean=False, props=props)
+            return client
+
+        leaves = [begin(name, "leaves") for name in (primary, heir)]
+        for name in (primary, heir):
+            begin(name, "is lost")
+        pair.stop(primary)
+        for client in leaves:
+            client.send(wire.disconnect())
+        leaves[1].expect_closed()
+        pair.kill(primary)
+    with Listener(pair.ports[pair.primary()], "wills", present=True) as wills:
+        wills.await_all([b"is lost"])
+        wills.settle()
+        assert wills.came == [b"is lost"]
 
 
 def test_members_succeed_each_other_in_the_order_in_which_they_became_heirs(start: StartPlant) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.wire import connect, publish, subscribe
+from conformance.wire import connect, disconnect, publish, subscribe
 from holdfast.broker.broker import Broker
+from holdfast.broker.meter import Meter
 from holdfast.broker.work import FILTER
 from holdfast.contract.model import ContractBook
 from holdfast.runtime.listeners import client_listening
@@ -168,5 +169,32 @@ def test_who_was_reset_while_it_is_not_read_and_said_nothing_is_gone_at_once() -
         client.close()
         step_until(server, lambda: server.poller.open == 0)
         await server.close()
+
+    asyncio.run(work())
+
+
+def test_who_was_reset_while_it_is_too_fast_is_heard_to_the_end() -> None:
+    async def work() -> None:
+        server, client = await met()
+        core = server.broker.core
+        (connection,) = server.broker.connections
+        connection.limit(Meter(50, 0), None)
+        client.sendall(publish("t", b"x") * 60)
+        step_until(server, lambda: connection.slowed_ns)
+        client.close()
+        step_until(server, lambda: server.poller.open == 0)
+        assert core.packets_received == 1 + 60
+        await server.close()
+
+    asyncio.run(work())
+
+
+def test_who_said_goodbye_before_the_broker_ends_is_heard_first() -> None:
+    async def work() -> None:
+        server, client = await met()
+        with client:
+            client.sendall(disconnect())
+            await server.close()
+        assert not server.broker.clients.sessions
 
     asyncio.run(work())

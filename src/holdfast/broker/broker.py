@@ -25,6 +25,7 @@ from holdfast.broker.clients import KEEP_ALIVE_GRACE, Clients
 from holdfast.broker.connection import Connection
 from holdfast.broker.contracts import ContractIndex
 from holdfast.broker.core import Core
+from holdfast.broker.goodbyes import Goodbyes
 from holdfast.broker.holdings import Holdings
 from holdfast.broker.identifiers import forget
 from holdfast.broker.link import Inbox
@@ -120,6 +121,7 @@ class Broker:
         self.watched_connections: Watchlist[Connection] = Watchlist()
         self.watched_sessions: Watchlist[Session] = Watchlist()
         self.clients = Clients(self)
+        self.goodbyes = Goodbyes(self)
         self.subscribing = Subscribing(self)
         self.channels = Channels(self)
         self.system_topics = SystemTopics(self, now_ns)
@@ -150,6 +152,7 @@ class Broker:
         if connection.session is not None:
             self.clients.close(connection, now_ns)
         else:
+            self.goodbyes.heed(connection)
             self.forget(connection)
 
     def forget(self, connection: Connection) -> None:
@@ -330,8 +333,10 @@ class Broker:
         self.core.topics.forget_everything()
 
     def drain(self, now_ns: int) -> None:
-        """Dispatches what waits, then says goodbye to every client."""
+        """Dispatches what waits, then says goodbye to every client that has not said it first."""
         self.draining = True
+        for connection in [each for each in self.connections if each.goodbye() is not None]:
+            self.lost(connection, now_ns)
         while self.core.jobs_waiting:
             self.core.deliver(self.limits.slice_jobs_max)
         self.clients.tell_given(now_ns)
@@ -381,7 +386,7 @@ class Broker:
             raise PeerError(Reason.PROTOCOL_ERROR, "a connection has one CONNECT")
         asked = decode(first_byte, body, connection.version, self.limits.user_properties_max)
         if isinstance(asked, Disconnect) and connection.session is None:
-            self.forget(connection)
+            self.lost(connection, now_ns)
         elif isinstance(asked, Disconnect):
             self.clients.disconnect(connection, asked, now_ns)
         elif isinstance(asked, Auth):

@@ -363,19 +363,9 @@ class Clients:
 
     def disconnect(self, connection: Connection, packet: Disconnect, now_ns: int) -> None:
         """The client says goodbye."""
-        state: ConnectionState = connection.state
-        expiry = packet.properties.session_expiry
-        if expiry is not None:
-            if state.session_expiry_s == 0 and expiry != 0:
-                raise PeerError(
-                    Reason.PROTOCOL_ERROR, "a session that ends with its connection cannot be prolonged"
-                )
-            cap = self.broker.limits.session_expiry_max_ns
-            state.session_expiry_s = expiry if cap is None else min(expiry, cap // S)
+        self.broker.goodbyes.take(connection, packet)
         if self.broker.farewell is not None:
             self.broker.farewell(connection, packet)
-        if packet.reason == Reason.NORMAL_DISCONNECTION:
-            state.will = None
         self.close(connection, now_ns)
 
     def hand_on(self, connection: Connection, now_ns: int, reason: int, text: str) -> None:
@@ -396,6 +386,8 @@ class Clients:
         publish: bool = True,
     ) -> None:
         """Ends an accepted connection from our side, telling the client why if there is a reason to."""
+        if publish:
+            self.broker.goodbyes.heed(connection)
         state: ConnectionState = connection.state
         if reason is not None and connection.version == 5:
             words = Properties(
@@ -412,21 +404,28 @@ class Clients:
         if session is None:
             return
         self.broker.channels.detached(session)
-        session.state.will = state.will
-        if (state.session_expiry_s, state.will) != (session.state.expiry_s, session.state.last_will):
-            session.state.expiry_s = state.session_expiry_s
-            self.broker.holdings.keep_will(session, state.will)
+        self.leave(session, state.session_expiry_s, state.will, now_ns, publish=publish)
+
+    def leave(
+        self, session: Session, expiry_s: int, will: Will | None, now_ns: int, *, publish: bool = True
+    ) -> None:
+        """The session's client left: this is its will now, and so long it may stay away."""
+        state: SessionState = session.state
+        state.will = will
+        if (expiry_s, will) != (state.expiry_s, state.last_will):
+            state.expiry_s = expiry_s
+            self.broker.holdings.keep_will(session, will)
             self.broker.recorder.session(session)
         if not publish:
-            session.state.will = None
+            state.will = None
             return
-        if state.session_expiry_s == 0:
+        if expiry_s == 0:
             self.end(session, now_ns)
             return
-        if state.session_expiry_s != NEVER_S:
-            session.state.expires_ns = now_ns + state.session_expiry_s * S
-        if state.will is not None:
-            session.state.will_ns = now_ns + (state.will.properties.will_delay or 0) * S
+        if expiry_s != NEVER_S:
+            state.expires_ns = now_ns + expiry_s * S
+        if will is not None:
+            state.will_ns = now_ns + (will.properties.will_delay or 0) * S
         self.look_at(session, now_ns)
 
     def all_away(self, now_ns: int, grace_s: int) -> None:
@@ -484,6 +483,7 @@ class Clients:
             self._publish_will(session)
         session.state.ended = True
         self.broker.watched_sessions.forget(session)
+        self.broker.goodbyes.forget(session.key)
         session.over = True
         self.broker.subscribing.drop_all(session)
         self.broker.channels.ended(session)

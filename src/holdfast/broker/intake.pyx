@@ -138,7 +138,25 @@ cdef class Intake(UnfinishedWire):
         return self.may_read() and self.slowed_ns == 0 and not (self.blocked and self.pending.len > OUT_HIGH)
 
     cpdef bint owes_answer(self):
-        return self.control is not None or self.unanswered > 0 or self.tired
+        return (self.control is not None or self.unanswered > 0 or self.tired
+                or (self.slowed_ns != 0 and self.pending.len > 0))
+
+    def goodbye(self) -> tuple | None:
+        """DISCONNECT as it came, if it was read whole, whatever waits before it."""
+        cdef const uint8_t* at = self.pending.data
+        cdef const uint8_t* end = at + self.pending.len
+        cdef long length
+        cdef int head = 0
+        if self.control is not None and self.control[0] >> 4 == DISCONNECT:
+            return self.control
+        while self.fault is None and at < end:
+            length = read_varint(at + 1, end, &head)
+            if length < 0 or length > end - at - 1 - head:
+                break
+            if at[0] >> 4 == DISCONNECT:
+                return at[0], PyBytes_FromStringAndSize(<char*>at + 1 + head, length)
+            at += 1 + head + length
+        return None
 
     # Bytes to packets
 

@@ -39,6 +39,9 @@ class Following:
         self.member.peers.send(peer, Ask(self.member.log.epoch, self.member.log.number))
 
     def view_is(self, peer: Peer, word: ViewIs, now_ns: int) -> None:
+        if word.primary == self.member.name:
+            self.member.serving.repeated(peer, View(word.number, word.primary, word.heirs), now_ns)
+            return
         if word.primary != peer.state.name or not self._is_news(peer, word.number):
             return
         self.member.told(peer, Role.PRIMARY, word.number, now_ns)
@@ -49,6 +52,7 @@ class Following:
             if self.member.name in word.heirs:
                 self.member.entitled, self.member.entitled_by = word.number, word.primary
                 self.member.log.behind = False
+                self.member.peers.send(peer, word)
                 if word.heirs[0] != self.member.name:
                     if not self.member.buffer.fed:  # else copies come to us since that was said
                         self.member.buffer.clear()  # the first heir has them

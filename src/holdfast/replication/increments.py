@@ -158,7 +158,9 @@ def apply(broker: Broker, increment: Increment, now_ns: int) -> None:
     """Makes the broker's clients as the increment says; one about an unknown session means nothing."""
     match increment:
         case SessionNow():
-            session = broker.clients.sessions.get(key_of(increment.user, increment.client_id))
+            key = key_of(increment.user, increment.client_id)
+            session = broker.clients.sessions.get(key)
+            broker.goodbyes.forget(key)
             if session is not None and session.serial != increment.serial:
                 broker.clients.end(session, now_ns)
                 session = None

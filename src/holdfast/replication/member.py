@@ -498,7 +498,7 @@ class Member:
         self.broker.timers.at(now_ns, self.broker.system_topics.publish_more)
         for peer in self.peers.greeted():
             self.peers.send(peer, ViewIs(view.number, view.primary, view.heirs))
-        self.serving.announce(now_ns)
+        self.serving.opened(now_ns)
 
     def tell_clients(self) -> None:
         self.broker.announce(note_of(self.view, self.group, self.name))

@@ -15,7 +15,7 @@ from holdfast.mqtt.codec import PACKET_BYTES_MAX
 from holdfast.replication.increments import Increment
 from holdfast.replication.roles import Role
 
-PROTOCOL = 5
+PROTOCOL = 6
 FIELD_BYTES_MAX = 65_535  # of a name or text of MQTT
 # A word ends at WORD_BYTES (transfers.py), or with one increment more. The largest has what a packet brought
 # (a will, a retained message) and two names that came in others, or three names: a user, a client identifier
@@ -86,7 +86,7 @@ class Beat(msgspec.Struct, tag="beat", frozen=True):
 
 
 class ViewIs(msgspec.Struct, tag="view", frozen=True):
-    """The primary says who serves and who takes over."""
+    """The primary says who serves and who takes over; each who takes over repeats it."""
 
     number: int
     primary: str

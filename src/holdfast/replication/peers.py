@@ -42,6 +42,7 @@ from holdfast.replication.messages import (
 from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
 from holdfast.replication.silence import Silence
+from holdfast.replication.views import View
 from holdfast.replication.waiting import WaitingRoom
 from holdfast.units import MS, S
 
@@ -68,6 +69,7 @@ class PeerState(Struct):
     worth: Worth = Worth()
     follows: bool = False  # asked for our state
     has: int = 0  # how much of it it has
+    knows: View = View()  # the view of ours that it repeated last
     echo_ns: int = 0
     echo_heard_ns: int = 0
     way_ns: int | None = None  # half of the last round trip

@@ -4,7 +4,8 @@ Laws:
 - a member is an heir from the moment it has the state and every message that waits, not before
 - an heir that is lost leaves the view under its number, and for `silence` no other view is opened: whoever it
   was must be able to open a higher one, and be heard of
-- clients hear of a view when its heirs know it: whichever of them serves next has a higher one
+- clients hear of a view when its heirs know of its number: whichever of them serves next has a higher one
+- a view protects when each of its heirs has repeated it: all of them know who comes after whom
 - what waited for a backup that is gone waits for the next heir, if there is one, and else for the contest
 - when an heir fell silent, the others count for depth once they have answered since: this broker may be the
   one that is cut off, and who fell silent the one that takes over; nor does what they said before that make
@@ -233,19 +234,31 @@ class Serving:
         others = self.member.view.heirs
         self.contest.propose((name, *others) if first else (*others, name), now_ns)
 
+    def opened(self, now_ns: int) -> None:
+        """The view is another."""
+        self._untold = True
+        self.announce(now_ns)
+
+    def repeated(self, peer: Peer, view: View, now_ns: int) -> None:
+        """A member knows that view of ours."""
+        peer.state.knows = view
+        self.announce(now_ns)
+
     def announce(self, now_ns: int) -> None:
-        """Tells the clients of the view, once all its heirs know of it."""
+        """Tells the clients of the view once all its heirs know of its number, and everybody that they protect
+        this broker once they know who comes after whom."""
         view, before = self.member.view, self.protected_by
         backup = self.member.broker.core.board.backup
         if isinstance(backup, Peer) and (backup.state.name,) == view.heirs[:1] and not self._giving:
             self._custodian = backup.state.index
-        links = (self.member.peers.link_to(name) for name in view.heirs)
-        self._untold = any(link is not None and link.state.view < view.number for link in links)
-        if self._untold:
+        links = [self.member.peers.link_to(name) for name in view.heirs]
+        if self._untold and all(link is None or link.state.view >= view.number for link in links):
+            self._untold = False
+            self.member.tell_clients()
+        if any(link is None or link.state.knows != view for link in links):
             self.protected_by = tuple(name for name in before if name in view.heirs)
             return
         self.protected_by = view.heirs
-        self.member.tell_clients()
         if before and not view.heirs:
             self.member.event("unprotected", {"view": view.number})
         elif set(view.heirs) - set(before):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from holdfast.broker.broker import Broker
+from holdfast.broker.clients import key_of
 from holdfast.broker.connection import Connection
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import encode
@@ -48,6 +49,7 @@ class Door:
             raise PeerError(Reason.CLIENT_ID_NOT_VALID, "a client that is kept warm needs an identifier")
         who = self.broker.access.who(connection, packet.client_id)
         self.broker.clients.check(connection, packet, who)
+        self.broker.goodbyes.forget(key_of(who.user, who.client_id))
         self._keep(connection, packet, now_ns)
         return True
 
@@ -75,9 +77,10 @@ class Door:
             self._heard(number)
 
     def open(self, now_ns: int) -> None:
-        """This broker serves now: those who were kept are let in."""
+        """This broker serves now: those who were kept are let in, and those who left leave."""
         for connection in [each for each in self.broker.connections if each.warm is not None]:
             self.broker.clients.admit(connection, connection.warm, now_ns)
+        self.broker.goodbyes.serve(now_ns)
 
     def close(self, now_ns: int) -> None:
         """Another broker serves: the clients are sent there, their wills unpublished, their sessions kept."""

@@ -153,8 +153,9 @@ class Server:
         self._tidier = self.loop.call_later(IDLE_S, self._tidy_when_idle)
 
     async def close(self) -> None:
-        """Stops accepting, delivers what waits, says goodbye, and lets the farewells out."""
+        """Stops accepting, hears and delivers what waits, says goodbye, and lets the farewells out."""
         self.poller.stop_listening()
+        self.step()
         self.broker.drain(time.monotonic_ns())
         self.step()
         deadline = self.loop.time() + FAREWELL_S
