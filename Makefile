@@ -88,6 +88,7 @@ bench: .venv/.packages-bench .venv/.built tools-lab
 
 # Every page and figure in docs/ that shows what was measured, from the JSON in docs/results.
 pages: .venv/.packages-lab .venv/.built
+	@$(BIN)/python -m benchmarks.page
 	@$(BIN)/python -m holdfast.lab.report.pages docs
 
 soak: install
