@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 
-.PHONY: run ready test screenshots install build lint bench lab soak stalls sim sweep cluster mutants hostile fuzz fuzz-build sanitize dist dist-check clean
+.PHONY: run ready test screenshots install build lint bench lab pages soak stalls sim sweep cluster mutants hostile fuzz fuzz-build sanitize dist dist-check clean
 
 # Without Java everything but the channels runs, and the page says what is missing.
 run: .venv/.packages-run .venv/.built
@@ -85,6 +85,11 @@ lab: .venv/.packages-lab .venv/.built tools-lab
 
 bench: .venv/.packages-bench .venv/.built tools-lab
 	@$(BIN)/python -m benchmarks
+
+# Every page and figure in docs/ that shows what was measured, from the JSON in docs/results.
+pages: .venv/.packages-lab .venv/.built
+	@$(BIN)/python -m benchmarks.page
+	@$(BIN)/python -m holdfast.lab.report.pages docs
 
 soak: install
 	@$(BIN)/python -m benchmarks soak --against holdfast

@@ -39,9 +39,10 @@ from . import (
     tls,
 )
 from .brokers import KINDS, NAMES, NotStarted, raise_file_limit
+from .kept import FILE, figures, load, replaced, save, worth_keeping
 from .load import Lost
 from .measure import TurnFailed
-from .report import SUMMARY_COLUMNS, Machine, Outcome, Table, Verdict, as_json, markdown
+from .report import SUMMARY_COLUMNS, Machine, Outcome, Table, Verdict, as_json
 from .stage import Run
 from .wires import Refused
 
@@ -75,7 +76,7 @@ BENCHMARKS = {
     "instructions": instructions.instructions,
 }
 WIDTH_MIN = 120
-LATEST = Path(__file__).parent / "results" / "latest.md"
+EVERYBODY = ",".join(NAMES)
 
 
 def contestants(against: str, console: Console) -> list[str]:
@@ -100,18 +101,36 @@ def attempt(name: str, run: Run, console: Console) -> Outcome:
         return Outcome([], [Verdict(name, "every contestant runs", f"failed: {reason}", False)], failed=True)
 
 
+def command(name: str, against: str, before: Path | None) -> str:
+    """What measures this again."""
+    options = "" if against == EVERYBODY else f" --against {against}"
+    return f"python -m benchmarks {name}{options}{' --before DIR' if before else ''}"
+
+
+def keep(outcomes: dict[str, Outcome], commands: dict[str, str], machine: Machine, console: Console) -> None:
+    kept = load()
+    for name, outcome in outcomes.items():
+        if worth_keeping(outcome):
+            kept = replaced(kept, name, figures(name, outcome.verdicts, commands[name], machine))
+            console.print(f"{name} is kept in {FILE}", highlight=False)
+    save(kept)
+
+
 def main(
     names: Annotated[
         list[str] | None, typer.Argument(help=f"which of {', '.join(BENCHMARKS)}; all if none")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="short turns: all within two minutes")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the raw turns here")] = None,
-    against: Annotated[str, typer.Option(help="the contestants")] = ",".join(NAMES),
+    against: Annotated[str, typer.Option(help="the contestants")] = EVERYBODY,
     before: Annotated[
         Path | None, typer.Option(help="a built tree for `instructions` to compare with")
     ] = None,
 ) -> None:
-    """Measure Holdfast beside its peers and say which targets are reached."""
+    """Measure Holdfast beside its peers and say which targets are reached.
+
+    What a whole run measured is kept in docs/results/measured.json. `make pages` writes the page.
+    """
     console = Console()
     console.width = max(console.width, WIDTH_MIN)
     chosen = names or list(BENCHMARKS)
@@ -120,7 +139,7 @@ def main(
     raise_file_limit()
     run = Run(contestants(against, console), quick, before)
     machine = Machine.here(run.names)
-    console.print(machine.line(), highlight=False)
+    console.print(f"{machine.date}, {machine.place()}", highlight=False)
     outcomes: dict[str, Outcome] = {}
     for name in chosen:
         begin = time.monotonic()
@@ -130,14 +149,11 @@ def main(
         console.print(f"{name} took {time.monotonic() - begin:.0f} s\n", style="dim", highlight=False)
     verdicts = [verdict for outcome in outcomes.values() for verdict in outcome.verdicts]
     Table("summary", SUMMARY_COLUMNS, [verdict.cells() for verdict in verdicts]).print(console)
-    summary = markdown(machine, verdicts)
-    console.print(summary, markup=False, highlight=False, soft_wrap=True)
     if json_file:
         json_file.write_text(json.dumps(as_json(machine, outcomes), indent=1))
-    if not quick and set(chosen) == set(BENCHMARKS):
-        LATEST.parent.mkdir(exist_ok=True)
-        LATEST.write_text(f"# Benchmarks\n\n{summary}")
-        console.print(f"written to {LATEST}")
+    if not quick:
+        commands = {name: command(name, against, before) for name in chosen}
+        keep(outcomes, commands, machine, console)
     raise typer.Exit(any(outcome.failed for outcome in outcomes.values()))
 
 

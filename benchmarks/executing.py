@@ -268,6 +268,7 @@ def executing(run: Run) -> Outcome:
                 f"(from {SINGLE_QUERIES} of them)",
                 times >= SINGLY_MIN,
             ),
+            *(_grown(size, took) for size, took in growth.items()),
         ],
         {
             "compared": {name: turns.ms for name, turns in compared.items()},
@@ -298,6 +299,16 @@ def _verdict(name: str, turns: Turns, parameters: int, count: int) -> Verdict:
         f"at most {RATIO_MAX}× a job by hand",
         f"{against.show('{:.2f}')}×; ms: {shown}",
         against.median <= RATIO_MAX,
+    )
+
+
+def _grown(size: str, took: dict[str, float]) -> Verdict:
+    counts = ", ".join(f"{int(count):,}" for count in took)
+    return Verdict(
+        f"a whole execution by equality, {int(size):,} parameters; {counts} new records",
+        "reported",
+        f"{', '.join(f'{ms:.0f}' for ms in took.values())} ms",
+        None,
     )
 
 

@@ -14,7 +14,7 @@ from .brokers import Broker, running
 from .contracts import plant
 from .load import Measured, plain_stream
 from .measure import ratio, spread, take_turns
-from .report import Outcome, Table, Verdict
+from .report import NOT_MEASURED, Outcome, Table, Verdict
 from .stage import Run, generator
 from .throughput import TOPICS, raw
 
@@ -132,7 +132,7 @@ def _verdict(title: str, unit: str, results: Results) -> Verdict:
     sizes = sorted({size for _, size in results} or {0})
     target = f"flat: {sizes[-1]:,} {unit} at most {FLAT_MAX:g}× of {sizes[0]:,}"
     if ("holdfast", sizes[-1]) not in results:
-        return Verdict(title, target, "not measured", None)
+        return Verdict(title, target, NOT_MEASURED, None)
     shown = []
     for name in dict.fromkeys(name for name, _ in results):
         grown = ratio(_costs(results, (name, sizes[-1])), _costs(results, (name, sizes[0])))

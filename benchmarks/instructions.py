@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from holdfast.errors import Unavailable
 
-from .report import Outcome, Table
+from .report import Outcome, Table, Verdict
 from .stage import Run
 
 HERE = Path(__file__).parent.parent
@@ -61,7 +61,9 @@ def instructions(run: Run) -> Outcome:
         costs = dict(zip(trees, pool.map(count, trees.values()), strict=True))
     columns = ("", *costs, *(["ratio"] if "before" in costs else []))
     rows = [(path, *cells(each[path] for each in costs.values())) for path in costs["now"]]
-    return Outcome([Table("instructions", columns, rows)], data=dict(costs))
+    compared = rows if "before" in costs else []
+    ratios = [Verdict(path, "reported", f"{row[-1]} of before", None) for path, *row in compared]
+    return Outcome([Table("instructions", columns, rows)], ratios, dict(costs))
 
 
 def cells(costs: Iterable[float]) -> list[str]:

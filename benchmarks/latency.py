@@ -21,7 +21,7 @@ from .brokers import Broker, field_of
 from .contracts import Contracts, plant
 from .load import BATCH, Lost
 from .measure import Cue, alone, aside, spread
-from .report import Outcome, Table, Verdict
+from .report import NOT_MEASURED, Outcome, Table, Verdict
 from .stage import Run, generator
 
 URGENT_PER_S = 200
@@ -187,7 +187,7 @@ def _verdict(results: dict[str, dict[str, list[Latency]]]) -> Verdict:
     what = f"p99 of a 50 ms topic under {BULK_PER_S:,} msg/s and a stalled subscriber"
     target = f"within {OF_ALONE_MAX:g}× of the same topic alone"
     if "holdfast" not in results:
-        return Verdict(what, target, "not measured", None)
+        return Verdict(what, target, NOT_MEASURED, None)
     shown = "; ".join(
         f"{name} {_growth(cases):.2f}× ({spread(each.p99 / 1e3 for each in cases['loaded']).median:.2f} ms)"
         for name, cases in results.items()

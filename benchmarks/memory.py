@@ -9,7 +9,7 @@ from .brokers import Broker, running
 from .contracts import plant
 from .load import PAYLOAD
 from .measure import Cue, alone, aside
-from .report import Outcome, Table, Verdict
+from .report import NOT_MEASURED, Outcome, Table, Verdict
 from .stage import Run, generator
 from .throughput import TOPICS
 
@@ -63,7 +63,7 @@ def memory(run: Run) -> Outcome:
         f"resident size, {CONNECTIONS:,} idle connections",
         f"at most {OF_MOSQUITTO_MAX:g}× mosquitto's",
     )
-    verdict = Verdict(what, target, "not measured", None)
+    verdict = Verdict(what, target, NOT_MEASURED, None)
     if peer and "holdfast" in sizes:
         found = sizes["holdfast"][1] / peer[1]
         shown = f"{found:.2f}×: " + ", ".join(
@@ -116,7 +116,7 @@ def soak(run: Run) -> Outcome:
     what = f"resident size over {total:,} messages, clients coming and going"
     target = f"flat: last tenth at most {FLAT_MAX:g}× of the second"
     shown = f"{late / early:.3f}× ({early / MIB:.1f} → {late / MIB:.1f} MiB)"
-    verdict = Verdict(what, target, "not measured", None)
+    verdict = Verdict(what, target, NOT_MEASURED, None)
     if name == "holdfast":
         verdict = Verdict(what, target, shown, late / early <= FLAT_MAX)
     note = f"{visitors:,} clients came and went, a third of them with unread messages; {shown}"

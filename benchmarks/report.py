@@ -1,4 +1,4 @@
-"""What a benchmark found: tables to read, verdicts against the targets, and the same as Markdown and JSON."""
+"""What a benchmark found: tables to read, verdicts against the targets, and the raw turns as JSON."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from .brokers import KINDS
+
+NOT_MEASURED = "not measured"
+SAID = {True: "yes", False: "no", None: "–"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One line of the summary; `reached` is None when a contestant it needs did not run."""
+    """One line of the summary; `reached` is None for what is only reported, or was not measured."""
 
     what: str
     target: str
@@ -47,7 +50,11 @@ class Verdict:
     reached: bool | None
 
     def cells(self) -> tuple[str, str, str, str]:
-        return self.what, self.target, self.measured, {True: "yes", False: "no", None: "–"}[self.reached]
+        return self.what, self.target, self.measured, SAID[self.reached]
+
+    @property
+    def whole(self) -> bool:
+        return self.measured != NOT_MEASURED
 
 
 @dataclass
@@ -80,29 +87,19 @@ class Machine:
             cores=os.cpu_count() or 1,
             kernel=platform.release(),
             python=platform.python_version(),
-            date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            date=datetime.now(UTC).strftime("%Y-%m-%d"),
             load=os.getloadavg()[0],
             contestants={name: KINDS[name].version() or "missing" for name in names},
         )
 
-    def line(self) -> str:
+    def place(self) -> str:
+        """Where, beside whom, and what else ran."""
         versions = ", ".join(f"{name} {version}" for name, version in self.contestants.items())
         place = f"{self.cpu}, {self.cores} cores, Linux {self.kernel}, Python {self.python}"
-        return f"{place}; {versions}; {self.date}; load average at the start {self.load:.1f}"
+        return f"{place}; {versions}; load {self.load:.1f} at the start"
 
 
 SUMMARY_COLUMNS = ("what", "must reach", "measured", "reached")
-
-
-def markdown(machine: Machine, verdicts: list[Verdict]) -> str:
-    rows = [SUMMARY_COLUMNS, ("---",) * 4, *(verdict.cells() for verdict in verdicts)]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    settings = "\n".join(f"- {name}: {KINDS[name].settings}" for name in machine.contestants)
-    return (
-        f"{table}\n\nMeasured on {machine.line()}.\n"
-        f"Figures are medians of turns taken by all contestants in one run, with (lowest–highest).\n\n"
-        f"Settings:\n{settings}\n"
-    )
 
 
 def as_json(machine: Machine, outcomes: dict[str, Outcome]) -> dict[str, Any]:

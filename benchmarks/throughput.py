@@ -10,7 +10,7 @@ from .brokers import INFLIGHT_MAX, Broker, field_of
 from .contracts import plant
 from .load import BATCH, PAYLOAD, STAMP_EXAMPLE, Generator, Measured, stamped_stream
 from .measure import Spread, ratio, spread, take_turns
-from .report import Outcome, Table, Verdict
+from .report import NOT_MEASURED, Outcome, Table, Verdict
 from .stage import WINDOW, Run, acknowledged_generator, check_delivery, generator
 
 TOPICS = 1_000
@@ -80,7 +80,7 @@ def verdict(
     bound = f"1/{1 / most:.0f}" if most < 0.5 else f"{most:g}"
     target = f"at most {bound} of {peer}"
     if ours is None or theirs is None:
-        return Verdict(what, target, "not measured", None)
+        return Verdict(what, target, NOT_MEASURED, None)
     found: Spread = ratio(ours, theirs)
     shown = f"{found.show('{:.2f}')} of {peer}"
     if most < 0.5:

@@ -12,7 +12,6 @@ from benchmarks.latency import turn as latency_turn
 from benchmarks.load import BATCH, STAMP_EXAMPLE, Lost, acknowledged_stream, plain_stream, stamped_stream
 from benchmarks.measure import TurnFailed, alone, aside, ratio, spread, take_turns
 from benchmarks.memory import soak_part
-from benchmarks.report import Machine, Verdict, markdown
 from benchmarks.stage import acknowledged_generator, check_delivery, generator
 from benchmarks.throughput import verdict
 from benchmarks.wires import Mqtt, Nats, _receive_max
@@ -95,11 +94,6 @@ def test_cpu_of_a_thread_that_ended_is_not_silently_lost():
     assert cpu_spent_ns({"1": 5}, {"1": 8, "2": 4}) == 7
     with pytest.raises(RuntimeError, match="ended"):
         cpu_spent_ns({"1": 5, "2": 1}, {"1": 8})
-
-
-def test_summary_is_a_markdown_table():
-    page = markdown(Machine.here(["mosquitto"]), [Verdict("speed", "at most 1", "0.5", True)])
-    assert "| speed | at most 1 | 0.5 | yes |" in page
 
 
 def test_contestants_deliver_unchanged_and_every_message_is_counted(broker):

@@ -16,9 +16,12 @@ PAGES = {
     "deploying.md": ROOT / "docs" / "deploying.md",
     "README.md": ROOT / "README.md",
 }
-ALSO_QUOTED = {name: ROOT / "docs" / name for name in ("logs.md", "reference.md")}
-# Every row of these tables names the command that measures it; a list of files promises nothing.
-MEASURED = ("What was measured", "Reading order")
+ALSO_QUOTED = {
+    name: ROOT / "docs" / name
+    for name in ("logs.md", "metrics.md", "reference.md", "reproducing.md", "simulator.md", "spark.md")
+}
+# A list of pages and files promises nothing.
+LISTS = ("Where to go next",)
 BLOCKS = re.compile(r"```.*?```|<!-- drawn: .*?<!-- /drawn -->", re.DOTALL)
 ENDS = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*\[])")
 QUOTES = re.compile(r'(\w+\.md): "')
@@ -39,7 +42,7 @@ def sentences_of(name: str) -> list[str]:
     name.
     """
     text = BLOCKS.sub("\n\n", PAGES[name].read_text())
-    for title in MEASURED:
+    for title in LISTS:
         text = re.sub(rf"\n## {title}\n.*?(?=\n## |\Z)", "\n", text, flags=re.DOTALL)
     found: list[str] = []
     for block in re.split(r"\n\s*\n", text):

@@ -222,7 +222,7 @@ def test_what_a_failover_took_is_said(start: StartPlant) -> None:
 def test_a_plain_client_is_sent_to_the_primary(pair: Plant) -> None:
     """failover.md: "At a standby it is refused with 0x9C and the primary's address (MQTT 3: return code
     3)."
-    README.md: "A plain MQTT client that asks a standby is sent to the primary (0x9C and its address);"
+    README.md: "A plain MQTT client that asks a standby is sent to the primary (0x9C and its address)."
     """
     primary = pair.primary()
     standby = pair.other(primary)
@@ -239,7 +239,7 @@ def test_nothing_acknowledged_is_lost(pair: Plant) -> None:
     lost."
     failover.md: "The same. Nobody was told that it is safe."
     failover.md: "Published with QoS 1 none is lost."
-    README.md: "whatever it published and got acknowledged with QoS 1 is safe."
+    README.md: "Whatever it published with QoS 1 and got acknowledged is safe."
 
     Killed in mid-traffic. Judged at a subscriber that was there and moved, and at one that was away.
     """

@@ -17,14 +17,14 @@ from tests.lab import found_example as example
 
 from holdfast.errors import ConfigError
 from holdfast.lab.analysis.found import Analysis, Figure
-from holdfast.lab.report import published, reproducing
+from holdfast.lab.report import pages, published
 from holdfast.lab.report.compare import ours
 from holdfast.lab.report.markdown import write_markdown
-from holdfast.lab.report.page import write_report
+from holdfast.lab.report.page import show_report, write_report
 from holdfast.lab.report.parts import part
 from holdfast.lab.report.published import Ours
-from holdfast.lab.report.results import as_json, from_json
-from holdfast.lab.report.style import looks
+from holdfast.lab.report.results import as_json, from_json, worst_series
+from holdfast.lab.report.style import compact, looks
 from holdfast.lab.report.text import percent, printed, short, success, title_of, with_interval
 
 ROOT = Path(__file__).parents[2]
@@ -180,7 +180,6 @@ def test_a_part_that_does_not_exist_is_a_configuration_error(tmp_path: Path) -> 
 def test_every_figure_is_in_the_page_and_beside_it(full_page: Path) -> None:
     drawn = {path.stem for path in full_page.parent.glob("*.svg")}
     assert drawn == {"cpu", "series", "recovery", "knee", "success", "figure-suback_us"}
-    assert {path.stem for path in full_page.parent.glob("*.png")} == drawn
     assert len(list(tree(full_page).iter("svg"))) == len(drawn)
 
 
@@ -235,7 +234,25 @@ def test_json_has_the_agreed_shape() -> None:
 
 
 def test_json_on_disk_gives_the_analysis_back(full_page: Path) -> None:
-    assert from_json((full_page.parent / "results.json").read_bytes()) == example.full()
+    document = (full_page.parent / "results.json").read_bytes()
+    assert from_json(document) == example.full()
+    assert len(document.splitlines()) == 1
+
+
+def test_json_on_disk_gives_the_same_report(full_page: Path, tmp_path: Path) -> None:
+    show_report(from_json((full_page.parent / "results.json").read_bytes()), tmp_path)
+    for path in sorted(tmp_path.iterdir()):
+        assert path.read_bytes() == (full_page.parent / path.name).read_bytes(), path.name
+    assert full_page.name in {path.name for path in tmp_path.iterdir()}
+
+
+def test_of_several_repetitions_json_has_the_points_of_the_one_that_is_drawn() -> None:
+    higher = [msgspec.structs.replace(each, trial=99, peak_ms=each.peak_ms + 1) for each in example.series()]
+    analysis = example.full(series=[*example.series(), *higher])
+    kept = from_json(json.dumps(as_json(analysis))).series
+    assert [each for each in kept if each.points] == higher
+    assert [each.peak_ms for each in kept] == [each.peak_ms for each in analysis.series]
+    assert worst_series(kept) == worst_series(analysis.series)
 
 
 def test_an_interval_that_is_not_known_survives_json() -> None:
@@ -369,29 +386,53 @@ def test_markdown_has_the_tables_of_the_page() -> None:
     assert 10 in widths
 
 
-def test_the_comparison_is_filled_from_results_and_only_between_its_marks(tmp_path: Path) -> None:
+def test_the_comparison_is_filled_from_results_and_only_between_its_marks() -> None:
     page = "By hand.\n<!-- measured: frame-table4 loss -->\nold\n<!-- /measured -->\nWhy: by hand.\n"
-    before = reproducing.filled(page, tmp_path)
+    before = pages.compared(page, {})
     assert "Not measured yet: `holdfast lab run frame-table4`" in before
     assert "| 50 | 0 | – | – | 100.0 | – | 80.0 ± 30.1 | – | 0.0 | – | 100.0 |" in before
-    write_report(example.full(series=[], cpu=[], figures=[]), tmp_path / "frame-table4")
-    after = reproducing.filled(before, tmp_path)
+    found = {"frame-table4": example.full()}
+    after = pages.compared(before, found)
     assert "99.98 ± 0.012 | 80.0 ± 30.1" in after
     assert "commit 0123abc" in after
     assert "Not measured" not in after
     assert after.startswith("By hand.\n")
     assert after.endswith("<!-- /measured -->\nWhy: by hand.\n")
-    assert reproducing.filled(after, tmp_path) == after
+    assert pages.compared(after, found) == after
 
 
 def test_docs_do_not_drift_from_results(capsys: pytest.CaptureFixture[str]) -> None:
-    assert reproducing.main(["--check", str(ROOT / "docs" / "reproducing.md")]) == 0, capsys.readouterr().out
+    assert pages.main(["--check", str(ROOT / "docs")]) == 0, capsys.readouterr().err
+
+
+def test_docs_have_the_figures_that_their_reports_show_and_no_others() -> None:
+    results = ROOT / "docs" / "results"
+    for name, analysis in pages.analyses(results).items():
+        assert {path.name for path in (results / name).glob("*.svg")} == pages.figures_of(analysis), name
 
 
 def test_a_page_that_differs_is_told_then_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- measured: frame-table5 latency -->\n<!-- /measured -->\n")
-    assert reproducing.main(["--check", str(page)]) == 1
-    assert "differs" in capsys.readouterr().out
-    assert reproducing.main([str(page)]) == 0
-    assert reproducing.main(["--check", str(page)]) == 0
+    write_report(example.full(series=[], cpu=[], figures=[]), tmp_path / "results" / "frame-table4")
+    report = tmp_path / "results" / "frame-table4" / "README.md"
+    report.write_text("by hand")
+    page = tmp_path / "reproducing.md"
+    page.write_text("<!-- measured: frame-table4 loss -->\n<!-- /measured -->\n")
+    assert pages.main(["--check", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert f"{page} differs" in said
+    assert f"{report} differs" in said
+    assert pages.main([str(tmp_path)]) == 0
+    assert pages.main(["--check", str(tmp_path)]) == 0
+
+
+def test_a_drawing_loses_digits_and_no_text() -> None:
+    drawing = (
+        '<svg>\n <style>*{a: b}</style>\n <g style="fill: red">\n'
+        '  <path d="M 1.234567 2 \nL 3.5 -4.987654 \n" style="fill: red"/>\n'
+        '  <text style="fill: blue" x="0.5">1.234567 "2.345678"</text>\n </g>\n</svg>\n'
+    )
+    assert compact(drawing) == (
+        "<svg>\n<style>*{a: b}\n.s0{fill: red}\n.s1{fill: blue}\n</style>\n"
+        '<g class="s0">\n<path d="M 1.23 2 L 3.5 -4.99 " class="s0"/>\n'
+        '<text class="s1" x="0.5">1.234567 "2.345678"</text>\n</g>\n</svg>\n'
+    )

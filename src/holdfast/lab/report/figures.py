@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from holdfast.lab.analysis.found import CpuRow, Figure, FigureRow, Knee, Labels, RecoveryRow, Row, Series
+from holdfast.lab.report.results import worst_series
 from holdfast.lab.report.style import (
     ALERT,
     INK,
@@ -35,7 +36,8 @@ from holdfast.units import MS
 PANELS_ACROSS = 3
 TICKS_MAX = 10
 LEVEL_TICKS_MAX = 4
-MARKED_POINTS_MAX = 200
+# With more, marks touch each other.
+MARKED_POINTS_MAX = 100
 VECTOR_POINTS_MAX = 4000
 LATENCY_MS_MIN = 1e-3
 Point = tuple[float, Figure]
@@ -170,15 +172,6 @@ def series_grid(series: Sequence[Series]) -> Drawing:
             if down == len(names) - 1:
                 place.set_xlabel("message, counted from the crash" if _has_fault(shown) else "message")
     return figure
-
-
-def worst_series(series: Sequence[Series]) -> dict[tuple[str, str], Series]:
-    worst: dict[tuple[str, str], Series] = {}
-    for each in series:
-        key = (configuration(each.labels), each.category)
-        if key not in worst or each.peak_ms > worst[key].peak_ms:
-            worst[key] = each
-    return worst
 
 
 def _has_fault(shown: dict[tuple[str, str], Series]) -> bool:

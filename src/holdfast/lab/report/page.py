@@ -2,7 +2,7 @@
 
 Laws:
 - every text is escaped where it is written
-- figures are in the page, and beside it as SVG and PNG; results.json and README.md stand beside it too
+- figures are in the page, and beside it as SVG; results.json and README.md stand beside it too
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ TEXT = "README.md"
 
 
 def write_report(analysis: Analysis, out: Path) -> Path:
-    """The page with its figures, JSON and Markdown in a folder; gives the path of the page."""
-    found = parts(analysis)
+    """The report and the JSON that it can be made from again, in a folder; gives the path of the page."""
     out.mkdir(parents=True, exist_ok=True)
+    (out / RESULTS).write_bytes(msgspec.json.encode(as_json(analysis)) + b"\n")
+    return show_report(analysis, out)
+
+
+def show_report(analysis: Analysis, out: Path) -> Path:
+    """The page with its figures, and Markdown, in a folder that there is."""
+    found = parts(analysis)
     drawings = {
         plot.name: _save(plot, out) for part in found for plot in part.items if isinstance(plot, Plot)
     }
-    (out / RESULTS).write_bytes(msgspec.json.format(msgspec.json.encode(as_json(analysis)), indent=1) + b"\n")
     (out / TEXT).write_text(write_markdown(analysis), encoding="utf-8")
     page = out / PAGE
     page.write_text(_page(analysis, found, drawings), encoding="utf-8")
@@ -41,9 +46,8 @@ def write_report(analysis: Analysis, out: Path) -> Path:
 
 
 def _save(plot: Plot, out: Path) -> str:
-    drawing, picture = style.rendered(plot.draw)
+    drawing = style.rendered(plot.draw)
     (out / f"{plot.name}.svg").write_text(drawing, encoding="utf-8")
-    (out / f"{plot.name}.png").write_bytes(picture)
     return style.inline(drawing, plot.name)
 
 
@@ -90,10 +94,10 @@ def _part(part: Part, drawings: dict[str, str]) -> str:
 
 
 def _figure(plot: Plot, drawing: str) -> str:
-    links = f'<a href="{escape(plot.name)}.svg">SVG</a> <a href="{escape(plot.name)}.png">PNG</a>'
+    link = f'<a href="{escape(plot.name)}.svg">SVG</a>'
     return (
         f'<figure>\n<div class="scroll">{drawing}</div>\n'
-        f"<figcaption>{escape(plot.caption)} {links}</figcaption>\n</figure>"
+        f"<figcaption>{escape(plot.caption)} {link}</figcaption>\n</figure>"
     )
 
 

@@ -1,6 +1,7 @@
-"""An analysis as JSON for machines, and back: nothing is lost on the way.
+"""An analysis as JSON for machines, and back: what a report shows is the same again.
 
 Laws:
+- of several repetitions of a series only the one that is drawn has its points
 - a row has its success as plain numbers, with `ci` and `range` beside them, and the CPU of its trial by role
 - a number that is not known (an interval of a single run) is null
 """
@@ -8,11 +9,12 @@ Laws:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.lab.analysis.found import Analysis, Figure, Row
+from holdfast.lab.analysis.found import Analysis, Figure, Row, Series
 from holdfast.lab.report.text import configuration
 
 SUCCESS = ("loss_success", "latency_success")
@@ -22,7 +24,8 @@ LEFT_OUT = ("trials", "quick")
 
 def as_json(analysis: Analysis) -> dict[str, Any]:
     about = {name: value for name, value in analysis.experiment.items() if name not in LEFT_OUT}
-    found = msgspec.to_builtins(msgspec.structs.replace(analysis, experiment={}, rows=[]))
+    series = _drawn_alone(analysis.series)
+    found = msgspec.to_builtins(msgspec.structs.replace(analysis, experiment={}, rows=[], series=series))
     del found["experiment"], found["rows"]
     result = {
         "experiment": about.pop("name", ""),
@@ -32,6 +35,21 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         **found,
     }
     return {name: _known(value) for name, value in result.items()}
+
+
+def worst_series(series: Sequence[Series]) -> dict[tuple[str, str], Series]:
+    """Of each configuration and category the one with the highest peak: that is the one which is drawn."""
+    worst: dict[tuple[str, str], Series] = {}
+    for each in series:
+        key = (configuration(each.labels), each.category)
+        if key not in worst or each.peak_ms > worst[key].peak_ms:
+            worst[key] = each
+    return worst
+
+
+def _drawn_alone(series: Sequence[Series]) -> list[Series]:
+    drawn = [id(each) for each in worst_series(series).values()]
+    return [each if id(each) in drawn else msgspec.structs.replace(each, points=[]) for each in series]
 
 
 def _row(row: Row, analysis: Analysis) -> dict[str, Any]:
