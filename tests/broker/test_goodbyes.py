@@ -107,3 +107,18 @@ def test_who_said_goodbye_leaves_no_will(before: Case, ends: Case, words: Packet
     came = [message.topic for message in watcher.messages()]
     told = ends is drained and words is None  # then whoever goes on with the session has it
     assert came == ([] if words == Disconnect() or told else ["will/1"])
+
+
+@pytest.mark.parametrize("ends", [lost, drained])
+@pytest.mark.parametrize(
+    "before", [[], [Connect(client_id="hurries", will=WILL)]], ids=["no CONNECT", "CONNECT not answered"]
+)
+def test_who_was_not_let_in_has_no_goodbye(before: list[Packet], ends: Case) -> None:
+    bench = Bench()
+    connection = bench.broker.open(None, bench.now_ns)
+    assert connection is not None
+    stranger = bench.clients[connection] = Client(bench, connection)
+    stranger.send(*before, Disconnect())
+    assert connection.session is None
+    ends(bench, stranger)
+    bench.run()

@@ -31,6 +31,8 @@ class Goodbyes:
 
     def heed(self, connection: Connection) -> None:
         """The connection ends, and a goodbye may be among what it said and was not handled."""
+        if connection.session is None and connection.warm is None:
+            return  # nobody: it was not let in
         said = connection.goodbye()
         if said is None:
             return
@@ -39,7 +41,7 @@ class Goodbyes:
             assert isinstance(packet, Disconnect)
             if connection.session is not None:
                 self.take(connection, packet)
-            elif connection.warm is not None:
+            else:
                 self._keep(connection, packet)
         except PeerError:
             return  # it is none
