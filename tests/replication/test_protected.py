@@ -33,7 +33,7 @@ class Noted(list[Event]):
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_every_heir_knows_the_order_when_protected_is_said(size: int) -> None:
-    """Members start one after the other; then the primary, and the next first heir, are killed and come back."""
+    """Members start one after the other; primary and next first heir are killed, and come back."""
     group = Group(size)
     for name in NAMES[:size]:
         group.crash(name)
