@@ -245,8 +245,8 @@ class Serving:
         self.announce(now_ns)
 
     def announce(self, now_ns: int) -> None:
-        """Tells clients of the view once all its heirs know of its number, and everybody that they protect this
-        broker once they know who comes after whom."""
+        """Tells clients of the view once all its heirs know of its number, and everybody that this broker is
+        protected once they know who comes after whom."""
         view, before = self.member.view, self.protected_by
         backup = self.member.broker.core.board.backup
         if isinstance(backup, Peer) and (backup.state.name,) == view.heirs[:1] and not self._giving:
