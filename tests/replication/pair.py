@@ -25,6 +25,7 @@ from holdfast.mqtt.packets import (
 from holdfast.replication.group import GroupConfig, MemberConfig, Switches
 from holdfast.replication.handshake import Secret
 from holdfast.replication.member import Member
+from holdfast.replication.messages import Word, encode_word
 from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
 
@@ -49,6 +50,12 @@ def contracts(limits: Limits | None = None) -> ContractBook:
         contract("loose", "loose/+", "100ms", 3),
         limits=limits,
     )
+
+
+def frame(word: Word) -> bytes:
+    """A word as another member sends it."""
+    body = encode_word(word)
+    return (len(body) + 1).to_bytes(4, "big") + b"\x01" + body
 
 
 @dataclass

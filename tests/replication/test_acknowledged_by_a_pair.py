@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.replication.pair import MS, Client, Group, contracts
+from tests.replication.pair import MS, Client, Group, contracts, frame
 
 from holdfast.config import Limits
 from holdfast.mqtt.packets import Puback, Pubrec, Pubrel, Subscribe, Subscription
+from holdfast.replication.messages import PROTOCOL, Hello, Worth, digest_of
 from holdfast.replication.roles import Role
 
 AB = frozenset("ab")
@@ -252,3 +253,21 @@ def test_an_heir_that_asks_anew_takes_copies_from_their_beginning_on() -> None:
     group.pass_time(100 * MS)
     assert b.buffer.taken > taken
     assert b.role is Role.BACKUP
+
+
+def test_nothing_is_acknowledged_before_it_is_heard_that_the_heir_serves() -> None:
+    """The heir took over while this primary stood still, and says so over a connection that replaces the one
+    before."""
+    group = Group()
+    publisher = group.client("p")
+    group.cut.add(AB)
+    publisher.publish("plain/1", b"x", qos=1, packet_id=7, retain=True)
+    group.run()
+    stranger = group.members["a"].accept_peer(None, group.now_ns)
+    assert stranger is not None
+    digest, view = digest_of(group.book), group.members["a"].view_max + 1
+    words = Hello(PROTOCOL, "plant", digest, "b", Role.PRIMARY, view, Worth(view, view, 2))
+    stranger.feed(frame(words), group.now_ns, group.wall_ns)
+    group.run()
+    assert group.members["a"].role is Role.SYNCING
+    assert answers(publisher) == []

@@ -5,7 +5,7 @@ from itertools import count, pairwise
 
 import msgspec
 import pytest
-from tests.replication.pair import Group, contracts
+from tests.replication.pair import Group, contracts, frame
 
 from holdfast.replication.handshake import NONCE_BYTES, Handshake, Secret
 from holdfast.replication.hearing import STRANGERS_PER_TURN
@@ -20,7 +20,6 @@ from holdfast.replication.messages import (
     Worth,
     decode_word,
     digest_of,
-    encode_word,
 )
 from holdfast.replication.peer import Peer
 from holdfast.replication.peers import GREETING_NS_MAX
@@ -123,11 +122,6 @@ def words(peer: Peer) -> list[Word | None]:
         found.append(decode_word(data[5 : 4 + size]))
         data = data[4 + size :]
     return found
-
-
-def frame(word: Word) -> bytes:
-    body = encode_word(word)
-    return (len(body) + 1).to_bytes(4, "big") + b"\x01" + body
 
 
 def test_members_with_one_secret_protect_each_other() -> None:

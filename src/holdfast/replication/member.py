@@ -368,22 +368,20 @@ class Member:
         return self.view.number if self.role is Role.PRIMARY else self.view_max
 
     def _greeted(self, peer: Peer, hello: Hello, now_ns: int) -> None:
+        replaced: list[Peer] = []
         if peer.state.greeted:  # it has other contracts than before
             self.peers.compare(peer, hello.contracts, self._digest)
         elif not self.peers.greet(peer, hello, self._digest):
             self._turned_down(hello, now_ns)
             return
         else:
-            for other in self.peers.others_to(peer):
-                worse = self.peers.second_best(peer, other)
-                self.peers.close(worse)
-                if worse is peer:
-                    return
-                self.peer_ended(other, now_ns)
-                peer.state.before = other.state
+            replaced = self.peers.keep_one(peer)
             self.sharing.greeted(peer)
-        self.told(peer, hello.role, hello.view, now_ns)
-        peer.state.recall()
+        if not peer.closing:
+            self.told(peer, hello.role, hello.view, now_ns)
+            peer.state.recall()
+        for other in replaced:  # after what was told: perhaps that this broker serves no more
+            self.peer_ended(other, now_ns)
 
     def _turned_down(self, hello: Hello, now_ns: int) -> None:
         """A member that cannot be one of ours now lives all the same, and may serve."""

@@ -210,7 +210,19 @@ class Peers:
         ours = name in self._earlier or self._joining() or name == self.sought
         return ours and name not in self._dialing and not self._has_link(name)
 
-    def second_best(self, peer: Peer, other: Peer) -> Peer:
+    def keep_one(self, peer: Peer) -> list[Peer]:
+        """Closes all connections to its member but one; which of them this one replaces."""
+        replaced = []
+        for other in self.others_to(peer):
+            worse = self._second_best(peer, other)
+            self.close(worse)
+            if worse is peer:
+                break
+            peer.state.before = other.state
+            replaced.append(other)
+        return replaced
+
+    def _second_best(self, peer: Peer, other: Peer) -> Peer:
         """Which of two connections to a member goes: the older, unless the newer is the wrong way round."""
         later = max(self._index, peer.state.index) == self._index
         right = peer.state.dialed == later or other.state.dialed != later or other.state.mute
