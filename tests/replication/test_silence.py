@@ -69,10 +69,20 @@ def test_a_group_that_could_wait_long_waits_only_as_long_as_its_members_stood_st
 
 
 @pytest.mark.parametrize(
-    ("gap_ns", "counts"), [(30 * MS, 0), (30 * MS + 1, 1), (989_950_000, 1), (989_950_001, 0)]
+    ("beat_ns", "gap_ns", "counts"),
+    [
+        (10 * MS, 50 * MS, 0),
+        (10 * MS, 50 * MS + 1, 1),
+        (30 * MS, 60 * MS, 0),
+        (30 * MS, 60 * MS + 1, 1),
+        (10 * MS, 989_950_000, 1),
+        (10 * MS, 989_950_001, 0),
+    ],
 )
-def test_what_nobody_could_have_waited_for_tells_nothing(gap_ns: int, counts: int) -> None:
-    silence = Silence(config(), ContractBook())
+def test_a_gap_counts_if_more_is_to_be_waited_for_and_could_be(
+    beat_ns: int, gap_ns: int, counts: int
+) -> None:
+    silence = Silence(config(heartbeat_ns=beat_ns), ContractBook())
     silence.heed(gap_ns, 1)
     assert len(silence.gaps) == counts
 
@@ -292,6 +302,37 @@ def test_a_gap_that_an_heir_saw_is_told_to_the_primary() -> None:
     assert (silence.ns, silence.why) == (120 * MS, "a member stood still for 60ms lately")
     assert silence.look(3)
     assert silence.ns == CALM_NS
+
+
+@pytest.mark.parametrize("after_ms", range(0, 30, 3))
+def test_a_standstill_of_less_than_three_heartbeats_is_learned_from(after_ms: int) -> None:
+    """With the heartbeat before it, it is longer than what a calm group waits."""
+    group = Group(2, ContractBook(), silence_ns=None, heartbeat_ns=30 * MS)
+    group.pass_time((100 + after_ms) * MS)
+    view = group.primary.view
+    stall(group, "a", 69 * MS)
+    for _ in range(30):
+        stall(group, "a", 86 * MS)
+        group.pass_time(7 * MS)
+    assert group.primary.view == view
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_followers_are_told_at_once_that_more_is_waited_for(busy: bool) -> None:
+    """Also where something is written all the time, so that fewer beats are needed."""
+    group = derived(contract_book=book(contract("slow", "slow/+", "900ms", "unlimited")))
+    stall(group, "a", 80 * MS)
+    primary, link = group.members["a"], group.members["a"].peers.link_to("b")
+    assert link is not None
+    primary.silence.own.add(150 * MS, group.now_ns)
+    for _ in range(20):
+        if busy:
+            primary.peers.send(link, Right([]))
+        group.pass_time(1 * MS)
+        if primary.silence.ns == 300 * MS:
+            break
+    group.run()
+    assert {each.silence.ns for each in group.members.values()} == {300 * MS}
 
 
 def test_one_round_trip_that_met_a_standstill_is_no_slow_link() -> None:

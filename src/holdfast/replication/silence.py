@@ -137,9 +137,11 @@ class Silence:
         return self._bind()
 
     def heed(self, gap_ns: int, now_ns: int) -> None:
-        """So long nothing was heard of a member that lives. What nobody could wait for tells nothing."""
+        """So long nothing was heard of a member that lives. What is waited for anyway tells nothing, nor what
+        nobody could wait for."""
+        waited_ns = max(CALM_NS // MARGIN, (BEATS - 1) * self._group.heartbeat_ns)
         longest_ns = self.least_ns if self.bound is None else self.bound.silence_ns
-        if BEATS * self._group.heartbeat_ns < gap_ns <= longest_ns:
+        if waited_ns < gap_ns <= longest_ns:
             self.gaps.add(gap_ns, now_ns)
 
     def look(self, now_ns: int, told: Iterable[int] = ()) -> bool:
@@ -169,5 +171,6 @@ def watch(member: Member, now_ns: int) -> None:
         told += peer.state.told
     if silence.look(now_ns, told):
         member.reckon_again()
+        member.beat(now_ns)  # who follows this one waits as long
         member.event("silence", {"ms": silence.ns / MS, "why": silence.why})
         member.broker.timers.at(now_ns, member.broker.system_topics.publish_more)
