@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
-from tests.replication.pair import MS, Client, Group, contracts
+from tests.replication.pair import MS, Client, Group, contracts, frame
 
 from holdfast.config import Limits
 from holdfast.mqtt.packets import (
@@ -20,7 +20,7 @@ from holdfast.mqtt.packets import (
 from holdfast.mqtt.reasons import Reason
 from holdfast.replication.group import MEMBERS_MAX
 from holdfast.replication.hearing import WORDS_PER_TURN
-from holdfast.replication.messages import encode_word
+from holdfast.replication.messages import PROTOCOL, Hello, digest_of, encode_word
 from holdfast.replication.peers import PeerState
 from holdfast.replication.roles import Role
 from holdfast.replication.views import View
@@ -692,3 +692,19 @@ def test_who_is_given_the_copies_before_it_heard_that_it_was_the_second_heir_kee
     publisher.publish("safe/1", b"held until the heir has it", sequence=1, qos=2)
     group.pass_time(20 * MS)
     assert [each.payload for each in subscriber.messages()] == [b"held until the heir has it"]
+
+
+@pytest.mark.parametrize(("later", "stays"), [(0, True), (MEMBERS_MAX, True), (MEMBERS_MAX + 1, False)])
+def test_a_connection_that_is_reset_makes_no_heir_take_over(later: int, stays: bool) -> None:
+    """Also where the primary had told of the view that it is about to open. One of another is news."""
+    group = Group(3)
+    group.pass_time(100 * MS)
+    a, b = group.members["a"], group.members["b"]
+    b.view_max = a.view.number + later
+    (link,) = [peer for peer in b.peers.greeted() if peer.state.name == "a"]
+    b.lost(link, group.now_ns)
+    again = b.dialed("a", None, group.now_ns)
+    words = Hello(PROTOCOL, "plant", digest_of(group.book), "a", Role.PRIMARY, a.view.number, a.worth)
+    again.feed(frame(words), group.now_ns, group.wall_ns)
+    b.turn(group.now_ns, group.wall_ns)
+    assert (b.role is Role.SYNCING) is stays

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.replication.group import MEMBERS_MAX
 from holdfast.replication.increments import Increment, RetainedNow, apply, wipe
 from holdfast.replication.messages import Ask, Has, Healing, Snapshot, State, ViewIs
 from holdfast.replication.peer import Peer
@@ -42,7 +41,7 @@ class Following:
         if word.primary == self.member.name:
             self.member.serving.repeated(peer, View(word.number, word.primary, word.heirs), now_ns)
             return
-        if word.primary != peer.state.name or not self._is_news(peer, word.number):
+        if word.primary != peer.state.name or not self.member.stands(peer.state.index, word.number):
             return
         self.member.told(peer, Role.PRIMARY, word.number, now_ns)
         if self.member.follows(peer):
@@ -61,13 +60,6 @@ class Following:
                 self.member.happen(Happening.SYNCED, now_ns)
             elif self.member.role is Role.BACKUP:
                 self.member.role = Role.SYNCING
-
-    def _is_news(self, peer: Peer, number: int) -> bool:
-        """Others may have told already of a later view that our primary is about to open: what it says of the
-        one before counts, for it says who takes over until then."""
-        member = self.member
-        is_its = member.follows(peer) and member.view_max % MEMBERS_MAX == peer.state.index
-        return number >= (member.view.number if is_its else member.view_max)
 
     def heard(self, peer: Peer, word: State | Snapshot | Healing, now_ns: int) -> None:
         if not self.member.follows(peer):

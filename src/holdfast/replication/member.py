@@ -389,8 +389,14 @@ class Member:
         if sighting is None:
             return
         self.heard_of(hello.view, now_ns, hello.name if hello.role is Role.PRIMARY else "")
-        if hello.role is Role.PRIMARY and hello.view >= self.view_max:
+        if hello.role is Role.PRIMARY and self.stands(sighting.index, hello.view):
             self.happen(Happening.DROPPED, now_ns)
+
+    def stands(self, index: int, view: int) -> bool:
+        """Whether nobody serves in a later view than that member, as far as we know. A number of its own that
+        it has only told of, and not opened yet, is none."""
+        its_own = self.view_max % MEMBERS_MAX == index
+        return view >= (self.view.number if its_own else self.view_max)
 
     def told(self, peer: Peer, role: Role, view: int, now_ns: int) -> None:
         """A member says what it is."""
@@ -400,11 +406,11 @@ class Member:
             self.view_max = max(self.view_max, view)
             if role is not Role.PRIMARY:
                 self.happen(Happening.DROPPED, now_ns)
-        elif role is Role.PRIMARY and view >= self.view_max:
+        elif role is Role.PRIMARY and self.stands(state.index, view):
             if self.serving.outranks(state.index):
                 self.serving.open_above(view, now_ns)
             elif not self.peers.unsettled(peer, now_ns):  # or else its next beat says the same
-                self.view_max = view
+                self.view_max = max(self.view_max, view)
                 self.happen(Happening.PRIMARY_FOUND, now_ns, peer)
         elif view == self.serving.contest.coming:  # it knows of the view that is to be opened
             self._due_ns = now_ns
