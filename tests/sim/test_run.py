@@ -59,6 +59,11 @@ SEEDS_OF_NOTE = (
     158884194074,  # a session that is away holds as much as those of hostile clients
     679673545829,  # a primary dies when only a copy said what is retained
     7073129750,  # what an heir said before a cut names a view that was never opened
+    662537627053,  # a DISCONNECT waits behind a CONNECT when the connection ends
+    815268406811,  # an heir that took over says so over a connection that replaces the one before
+    815268409312,  # standstills of less than three heartbeats, and a longer one
+    815268409620,  # a primary that waits longer from now on stands still before it says so
+    815268413240,  # a connection is reset while its primary is about to open another view
 )
 
 
