@@ -36,7 +36,11 @@ class Following:
             other.buffer = None
         peer.buffer = self.member.buffer
         peer.buffer.fed = False
-        self.member.peers.send(peer, Ask(self.member.log.epoch, self.member.log.number))
+        self._ask(peer)
+
+    def _ask(self, peer: Peer) -> None:
+        log = self.member.log
+        self.member.peers.send(peer, Ask(log.epoch, log.number, log.life))
 
     def view_is(self, peer: Peer, word: ViewIs, now_ns: int) -> None:
         if word.primary == self.member.name:
@@ -115,7 +119,7 @@ class Following:
             self._apply(increment, now_ns)
         if word.last:
             self._in_snapshot = self.partial = False
-            self.member.log.become(word.epoch, word.number)
+            self.member.log.become(word.epoch, word.number, word.life)
             self.member.peers.send(peer, Has(word.number))
 
     def _healing(self, peer: Peer, word: Healing, now_ns: int) -> None:
@@ -128,7 +132,7 @@ class Following:
             self._apply(increment, now_ns)
             log.append(increment)
         if word.epoch > log.epoch and word.number == log.number:
-            log.rename(word.epoch)
+            log.rename(word.epoch, word.life)
         if word.last:
             self.partial = False
             self.member.peers.send(peer, Has(log.number))
@@ -136,4 +140,4 @@ class Following:
     def _ask_again(self, peer: Peer, came: int) -> None:
         self._in_snapshot = False
         self.member.event("gap", {"have": self.member.log.number, "came": came})
-        self.member.peers.send(peer, Ask(self.member.log.epoch, self.member.log.number))
+        self._ask(peer)

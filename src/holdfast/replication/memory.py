@@ -96,12 +96,13 @@ class Highest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Begin(msgspec.Struct, array_like=True, frozen=True):
-    """A snapshot of the state (epoch, number) follows, among whatever happens meanwhile."""
+    """A snapshot of the state (epoch, life, number) follows, among whatever happens meanwhile."""
 
     owner: str
     epoch: int
     number: int
     highest: Highest
+    life: int = 0
 
 
 class Entry(NamedTuple):
@@ -169,8 +170,8 @@ def highest_entry(highest: Highest) -> Entry:
     return Entry(Kind.HIGHEST, _encode(highest))
 
 
-def begin_entry(owner: str, epoch: int, number: int, highest: Highest) -> Entry:
-    return Entry(Kind.SNAPSHOT_BEGIN, _encode(Begin(owner, epoch, number, highest)))
+def begin_entry(begin: Begin) -> Entry:
+    return Entry(Kind.SNAPSHOT_BEGIN, _encode(begin))
 
 
 def part_entry(part: list[msgspec.Raw]) -> Entry:
@@ -346,7 +347,7 @@ class Recollection:
         self._broker = broker
         self._log = log
         self._now_ns = now_ns
-        self._epoch = self._number = 0
+        self._epoch = self._number = self._life = 0
         self._lost = False  # the state of what follows cannot be known
 
     def replay(self, read: Read) -> None:
@@ -364,13 +365,14 @@ class Recollection:
             self.records += 1
         serials = [session.serial for session in self._broker.clients.sessions.values()]
         self.marks.keep_only(self.undone, serials)
-        self._log.become(self._epoch, self._number)
+        self._log.become(self._epoch, self._number, self._life)
 
     def _take(self, first: bool, kind: int, body: bytes) -> None:
         match kind:
             case Kind.SNAPSHOT_BEGIN if first:
                 begin = _begin.decode(body)
                 self.owner, self._epoch, self._number = begin.owner, begin.epoch, begin.number
+                self._life = begin.life
                 self._heard_highest(begin.highest)
             case Kind.INCREMENTS:
                 self._increments(_increments.decode(body))
@@ -378,7 +380,8 @@ class Recollection:
                 self._apply(_part.decode(body))
             case Kind.RENAMED:
                 if not self._lost:
-                    self._epoch = _renamed.decode(body).epoch
+                    renamed = _renamed.decode(body)
+                    self._epoch, self._life = renamed.epoch, renamed.life
             case Kind.JUMPED:
                 self._lost = True
             case Kind.MESSAGE:

@@ -23,12 +23,12 @@ def promote(member: Member, now_ns: int) -> None:
     """The primary is gone, or there was none: this broker serves."""
     clients, core = member.broker.clients, member.core
     member.absence.end()
-    member.following.partial = False
     member.silence.told_ns = 0
     for peer in member.peers.all():
         peer.buffer = None
     core.board.mute = False
-    member.log.begin(member.view_max)
+    member.following.partial = False
+    member.log.begin(member.view_max, member.life)
     published = max(member.buffer.number_max, member.published_max, core.number)
     core.number_from(published + NUMBERS_SKIPPED)
     clients.all_away(now_ns, GRACE_S)
