@@ -27,7 +27,9 @@ def promote(member: Member, now_ns: int) -> None:
     for peer in member.peers.all():
         peer.buffer = None
     core.board.mute = False
-    member.following.partial = False
+    if member.following.partial:
+        member.log.become(0, 0, member.life)  # a part of a state, which nobody else has
+        member.following.partial = False
     member.log.begin(member.view_max, member.life)
     published = max(member.buffer.number_max, member.published_max, core.number)
     core.number_from(published + NUMBERS_SKIPPED)
