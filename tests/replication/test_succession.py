@@ -181,6 +181,31 @@ def test_a_primary_that_stood_still_longer_than_silence_asks_its_heir_first(
     assert (group.members["a"].doubt is not None) == asks
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_an_heir_that_ended_while_its_primary_slept_twice_is_an_heir_no_more(size: int) -> None:
+    """What waits for it would wait for ever."""
+    group = Group(size)
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1", qos=1)
+    subscriber.say(Disconnect())
+    primary = group.members["a"]
+    group.stalled.update("ab")
+    group.now_ns += 50 * MS
+    group.stalled.remove("a")
+    group.run()
+    assert primary.doubt is not None
+    group.crash("b")
+    group.stalled.add("a")
+    group.now_ns += 100 * MS
+    group.stalled.clear()
+    group.pass_time(500 * MS)
+    assert group.primary is primary
+    assert "b" not in primary.view.heirs
+    publisher.say(Publish(topic="safe/1", payload=b"x", qos=1, packet_id=1))
+    group.pass_time(100 * MS)
+    assert [packet.packet_id for packet in publisher.take() if isinstance(packet, Puback)] == [1]
+
+
 @pytest.mark.parametrize("depth", [2, 3, 4])
 def test_a_depth_is_met_by_those_who_would_take_over_next(depth: int) -> None:
     """The way to the first heir is slow: however quick the others are, it is the one that will serve."""
