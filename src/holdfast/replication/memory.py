@@ -2,7 +2,8 @@
 
 Laws:
 - replay begins at the last complete snapshot, and takes what follows in its order
-- what a jump separates from its snapshot is not taken: the state is then an older one, but a true one
+- what a jump separates from its snapshot is not taken: the state is then an older one, but a true one, and so
+  is the view that it entitles to
 - a message is undone from its record to its mark, however often it was written down
 - who is done with a message that is undone is written down too, and which QoS 2 deliveries are under way
 - a QoS 2 message and that its publisher may send it again are one record: neither is there without the other
@@ -420,7 +421,9 @@ class Recollection:
 
     def _heard_highest(self, highest: Highest) -> None:
         self._heard(highest.view, highest.published)
-        if highest.entitled >= self.entitled:
+        if self._lost and highest.entitled > self.entitled:
+            self.custody = False  # the state of that view is not here, nor are the messages of the one before
+        elif highest.entitled >= self.entitled:
             self.entitled, self.custody = highest.entitled, highest.custody
 
     def _heard(self, view: int, published: int) -> None:
