@@ -203,7 +203,7 @@ cdef class BackupBuffer:
         m.flags = at[43] & RETAIN
         if m.flags & RETAIN and not at[43] & BYGONE and (topic.retained == NULL or topic.retained.minor < m.minor):
             self.core.retain(topic, m if m.payload_size else NULL, TOLD)
-            self.retained[PyBytes_FromStringAndSize(<char*>topic.text, topic.size)] = None
+            self.retained[PyBytes_FromStringAndSize(<char*>topic.text, topic.size)] = m.minor
         if self.core.durable_log is not None and (<Terms>topic.terms).durable:
             self.journal(m)
         return self.enter(m)

@@ -70,11 +70,13 @@ class SubscriptionGone(msgspec.Struct, tag="-", array_like=True, frozen=True):
 
 
 class RetainedNow(msgspec.Struct, tag="r", array_like=True, frozen=True):
-    """`message` as Core.retained_message gives it; None: nothing is retained. `user`: whose quota it is."""
+    """`message` as Core.retained_message gives it; None: nothing is retained, which was so behind publication
+    `upto`. `user`: whose quota it is."""
 
     topic: bytes
     message: tuple[int, int, int, int, int, bytes, bytes] | None
     user: str = ""
+    upto: int = 0
 
 
 class HeirGone(msgspec.Struct, tag="h", array_like=True, frozen=True):
@@ -126,7 +128,8 @@ def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow
 
 
 def retained_now(broker: Broker, topic: bytes) -> RetainedNow:
-    return RetainedNow(topic, broker.core.retained_message(topic), broker.access.retainer(topic))
+    message, user = broker.core.retained_message(topic), broker.access.retainer(topic)
+    return RetainedNow(topic, message, user, broker.core.number if message is None else 0)
 
 
 def encoded_parts(

@@ -34,7 +34,7 @@ def promote(member: Member, now_ns: int) -> None:
     published = max(member.buffer.number_max, member.published_max, core.number)
     core.number_from(published + NUMBERS_SKIPPED)
     clients.all_away(now_ns, GRACE_S)
-    copies, retained = member.buffer.taken, dict(member.buffer.retained)
+    copies, retained = member.buffer.taken, dict.fromkeys(member.buffer.retained)
     member.again = member.buffer.recover({each.serial: each for each in clients.sessions.values()})
     member.recorder.recording = True
     core.retained_log = retained  # what only the copies said, others do not know
