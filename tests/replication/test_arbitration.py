@@ -374,6 +374,27 @@ def test_the_survivor_of_a_lost_host_serves_when_it_starts_again_without_memory(
     assert group.primary.view.number > before
 
 
+def test_a_primary_steps_down_before_who_was_given_the_next_view_and_started_again() -> None:
+    """It hears of that view from its holder, which does not serve yet, before the arbiter says so."""
+    group = KeptArbitratedGroup()
+    group.client("c").subscribe("loose/1", qos=1)
+    group.cut.add(APART)
+    group.arbiter.reached_by = {"b"}
+    group.pass_time(200 * MS)
+    assert group.arbiter.holder == "b"
+    group.client("d", "b").subscribe("loose/2", qos=1)
+    group.pass_time(10 * MS)
+    group.crash("b")
+    group.start("b")
+    group.held.clear()
+    group.arbiter.reached_by = {"a", "b"}
+    group.heal()
+    group.pass_time(3 * JOIN_NS, 5 * MS)
+    assert serving(group) == ["b"]
+    assert group.primary.serving.protected_by == ("a",)
+    assert set(group.members["a"].broker.clients.sessions) == {"c", "d"}
+
+
 def test_who_had_no_time_to_write_the_state_of_its_view_waits_for_who_has_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -424,6 +424,11 @@ class Member:
             elif self.role is Role.PRIMARY and number > self.view.number:
                 self.happen(Happening.HIGHER_VIEW, self.turned_ns if now_ns is None else now_ns)
 
+    def overruled(self, standing: Standing, now_ns: int) -> None:
+        """The arbiter gave a view above ours to another, whether that was known here or not."""
+        self.view_max, self.successor = max(self.view_max, standing.number), standing.holder
+        self.happen(Happening.HIGHER_VIEW, now_ns)
+
     # Roles
 
     def happen(self, happening: Happening, now_ns: int, peer: Peer | None = None) -> None:
