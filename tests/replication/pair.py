@@ -126,6 +126,7 @@ class Group:
     ) -> None:
         self.secrets = dict(zip(NAMES, secrets, strict=False))
         self.now_ns = 1_000_000_000
+        self.lives = 0
         self.book = contract_book or contracts()
         self.config = group_of(size, **more)
         self.switches = switches
@@ -146,11 +147,12 @@ class Group:
         return WALL_NS + self.now_ns
 
     def start(self, name: str, contract_book: ContractBook | None = None) -> Member:
+        self.lives += 1
         member = Member(
             contract_book or self.book,
             self.config,
             name,
-            seed=11 + ord(name),
+            seed=11 + ord(name) + 1000 * self.lives,
             now_ns=self.now_ns,
             event=lambda event, details: self.events.append((name, event, details)),
             switches=self.switches,

@@ -10,6 +10,7 @@ from tests.replication.test_kept_pair import KeptGroup, payloads
 
 from holdfast.mqtt.packets import Disconnect, Puback, Publish, Pubrec, Suback, Subscribe, Subscription
 from holdfast.mqtt.reasons import Reason
+from holdfast.replication import keeping
 from holdfast.replication.member import Member
 from holdfast.replication.roles import Role
 from holdfast.replication.views import Claim, Heard, Standing, is_won, why_lost
@@ -371,6 +372,56 @@ def test_the_survivor_of_a_lost_host_serves_when_it_starts_again_without_memory(
     group.pass_time(1_200 * MS, 10 * MS)
     assert serving(group) == ["a"]
     assert group.primary.view.number > before
+
+
+def test_a_primary_steps_down_before_who_was_given_the_next_view_and_started_again() -> None:
+    """It hears of that view from its holder, which does not serve yet, before the arbiter says so."""
+    group = KeptArbitratedGroup()
+    group.client("c").subscribe("loose/1", qos=1)
+    group.cut.add(APART)
+    group.arbiter.reached_by = {"b"}
+    group.pass_time(200 * MS)
+    assert group.arbiter.holder == "b"
+    group.client("d", "b").subscribe("loose/2", qos=1)
+    group.pass_time(10 * MS)
+    group.crash("b")
+    group.start("b")
+    group.held.clear()
+    group.arbiter.reached_by = {"a", "b"}
+    group.heal()
+    group.pass_time(3 * JOIN_NS, 5 * MS)
+    assert serving(group) == ["b"]
+    assert group.primary.serving.protected_by == ("a",)
+    assert set(group.members["a"].broker.clients.sessions) == {"c", "d"}
+
+
+def test_who_had_no_time_to_write_the_state_of_its_view_waits_for_who_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was told all as a snapshot, and all die while that goes to its journal, which has an older state."""
+    monkeypatch.setattr(keeping, "SNAPSHOT_PIECE", 1)
+    group = KeptArbitratedGroup()
+    client = group.client("c")
+    client.subscribe("loose/1", qos=1)
+    group.pass_time(10 * MS)
+    group.crash("b")
+    for number in range(100):
+        client.subscribe(f"loose/{number}", qos=1)
+    group.start("b")
+    while group.members["a"].serving.protected_by != ("b",):
+        group.turn()
+        group.now_ns += MS
+    group.turn()
+    assert group.keepings["b"].waiting
+    group.crash_all()
+    group.start("b")
+    group.pass_time(3 * JOIN_NS)
+    assert serving(group) == []
+    group.start("a")
+    group.pass_time(3 * JOIN_NS)
+    assert serving(group) == ["a"]
+    for member in group.members.values():
+        assert len(member.broker.clients.sessions["c"].subscriptions) == 100
 
 
 def test_a_primary_that_starts_again_without_memory_leaves_it_to_the_heir_that_sleeps() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.replication.pair import MS, Client, Group
 
+from holdfast.broker.clients import NEVER_S
 from holdfast.mqtt.conventions import VIEW_PROPERTY
 from holdfast.mqtt.packets import Disconnect, Properties, Publish, Will
 from holdfast.mqtt.reasons import Reason
@@ -138,6 +139,22 @@ def test_a_session_that_the_primary_ended_after_both_were_told_is_over() -> None
     group.pass_time(100 * MS)
     assert group.primary.name == "b"
     assert group.primary.broker.clients.sessions == {}
+
+
+@pytest.mark.parametrize("connected_s", [0, 6, 600])
+@pytest.mark.parametrize("left_s", [6, NEVER_S])
+def test_a_session_lasts_as_long_as_its_goodbye_to_a_standby_says(connected_s: int, left_s: int) -> None:
+    group = Group()
+    group.client("leaves", expiry_s=connected_s or NEVER_S)
+    kept = group.client("leaves", "b", warm=True, expiry_s=connected_s or NEVER_S)
+    group.pass_time(10 * MS)
+    kept.say(Disconnect(properties=Properties(session_expiry=left_s)))
+    lost(group, kept)
+    group.crash("a")
+    group.pass_time(5 * S, 10 * MS)
+    assert "leaves" in group.primary.broker.clients.sessions
+    group.pass_time(5 * S, 10 * MS)
+    assert ("leaves" in group.primary.broker.clients.sessions) == (left_s == NEVER_S)
 
 
 def test_who_says_goodbye_while_its_primary_ends_leaves_no_will() -> None:

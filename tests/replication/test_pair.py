@@ -264,6 +264,25 @@ def test_subscribers_of_a_crashed_primary_go_on_at_its_backup() -> None:
     assert payloads(there) == [b"after"]
 
 
+@pytest.mark.parametrize("expiry_s", [0, 300])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_half_open_connection_that_a_standby_kept_ends_no_session(qos: int, expiry_s: int) -> None:
+    """Its client came again, and nobody told the standby that the one before is over."""
+    group = Group()
+    group.client("s", expiry_s=expiry_s).subscribe("safe/1", qos=qos)
+    before = group.client("s", "b", warm=True, expiry_s=expiry_s, will=Will("safe/2", b"gone"))
+    there = group.client("s", "b", warm=True, expiry_s=expiry_s)
+    group.pass_time(10 * MS)
+    group.crash("a")
+    group.pass_time(10 * MS)
+    publisher = group.client("p")
+    publisher.publish("safe/1", b"x")
+    group.run()
+    assert payloads(there) == [b"x"]
+    (told,) = [packet for packet in before.take() if isinstance(packet, Disconnect)]
+    assert told.reason == Reason.SESSION_TAKEN_OVER
+
+
 def test_what_was_not_confirmed_is_sent_again_and_nothing_else() -> None:
     group = Group()
     subscriber, publisher = group.client("s"), group.client("p")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
-from tests.replication.pair import MS, Client, Group, contracts, frame
+from tests.replication.pair import MS, Client, Group, contracts, frame, group_of
 
 from holdfast.config import Limits
 from holdfast.mqtt.packets import (
@@ -179,6 +179,55 @@ def test_a_primary_that_stood_still_longer_than_silence_asks_its_heir_first(
     group.now_ns += slept_ms * MS
     group.members["a"].turn(group.now_ns, group.wall_ns)
     assert (group.members["a"].doubt is not None) == asks
+
+
+def test_a_member_that_does_not_know_of_another_yet_goes_on() -> None:
+    """The group file gets a third member, and is given to one after the other."""
+    group = Group(2)
+    before, group.config = group.config, group_of(3)
+    group.crash("b")
+    group.start("b")
+    group.pass_time(500 * MS)
+    group.config = before
+    group.crash("a")
+    group.pass_time(100 * MS)
+    group.start("a")  # it died before anybody gave it the new one
+    group.pass_time(500 * MS)
+    group.config = group_of(3)
+    group.start("c")
+    group.pass_time(2_000 * MS)
+    assert group.primary.name == "b"
+    assert set(group.primary.serving.protected_by) == {"a", "c"}
+    client = group.client("s")
+    client.subscribe("safe/1", qos=1)
+    group.crash("b")
+    group.pass_time(500 * MS)
+    assert "s" in group.primary.broker.clients.sessions
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_an_heir_that_ended_while_its_primary_slept_twice_is_an_heir_no_more(size: int) -> None:
+    """What waits for it would wait for ever."""
+    group = Group(size)
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1", qos=1)
+    subscriber.say(Disconnect())
+    primary = group.members["a"]
+    group.stalled.update("ab")
+    group.now_ns += 50 * MS
+    group.stalled.remove("a")
+    group.run()
+    assert primary.doubt is not None
+    group.crash("b")
+    group.stalled.add("a")
+    group.now_ns += 100 * MS
+    group.stalled.clear()
+    group.pass_time(500 * MS)
+    assert group.primary is primary
+    assert "b" not in primary.view.heirs
+    publisher.say(Publish(topic="safe/1", payload=b"x", qos=1, packet_id=1))
+    group.pass_time(100 * MS)
+    assert [packet.packet_id for packet in publisher.take() if isinstance(packet, Puback)] == [1]
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])

@@ -422,8 +422,7 @@ class Clients:
         if expiry_s == 0:
             self.end(session, now_ns)
             return
-        if expiry_s != NEVER_S:
-            state.expires_ns = now_ns + expiry_s * S
+        state.expires_ns = None if expiry_s == NEVER_S else now_ns + expiry_s * S
         if will is not None:
             state.will_ns = now_ns + (will.properties.will_delay or 0) * S
         self.look_at(session, now_ns)

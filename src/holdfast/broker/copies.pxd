@@ -38,6 +38,7 @@ cdef enum:
     MARK_SIZE = 19
     HAD_HEAD = 17           # of a HAD, before the numbers of those messages
     ASKS_CONFIRM = 0x80     # in the flags of a COPY
+    BYGONE = 0x40           # the same: it was retained once, and nothing of its topic is any more
     DISCARDS_MAX = 4096     # numbers in one frame
 
 

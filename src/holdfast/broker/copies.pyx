@@ -37,6 +37,8 @@ cdef bint put_copy(Link link, Message* m, int64_t wall_of_now_ns, bint fresh) no
     write_u16(at + 40, m.packet_id if fresh else 0)
     at[42] = m.qos
     at[43] = (m.flags & RETAIN) | (ASKS_CONFIRM if m.flags & (OWED | HELD) else 0)
+    if m.flags & RETAIN and m.payload_size and m.topic.retained == NULL:
+        at[43] |= BYGONE
     memcpy(at + COPY_HEAD, message_topic(m), body)
     return 1
 

@@ -34,7 +34,7 @@ cdef class BackupBuffer:
     cdef readonly uint64_t frames           # COPY and MARK frames taken from this primary
     cdef readonly uint64_t number_max       # the highest publication number seen
     cdef readonly uint64_t taken, discarded, superseded
-    cdef readonly dict retained             # topics of which a copy said what is retained, and no increment yet
+    cdef readonly dict retained             # topic of which only a copy said what is retained -> the number of that
     cdef readonly dict unjournaled          # turn of the journal that is not safe yet -> the first frame that waits
     cdef public object cleared              # called when what was here counts no more; None: nobody cares
     cdef uint64_t confirmed                 # frames that the primary was told of

@@ -14,7 +14,7 @@ class BackupBuffer:
     taken: int
     discarded: int
     superseded: int
-    retained: dict[bytes, None]
+    retained: dict[bytes, int]
     unjournaled: dict[int, int]
     cleared: Callable[[], None] | None
     custody: bool

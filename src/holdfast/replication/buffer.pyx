@@ -5,7 +5,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from holdfast.broker.copies cimport (
-    ASKS_CONFIRM, COPY_HEAD, FLIGHT, ANNOUNCED, HAD, HAD_HEAD, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN, read_u64,
+    ANNOUNCED, ASKS_CONFIRM, BYGONE, COPY_HEAD, FLIGHT, HAD, HAD_HEAD, LANDED, MARK_SIZE, RECEIVED, RELEASED, TAKEN,
+    read_u64,
 )
 from holdfast.broker.core cimport Core
 from holdfast.broker.message cimport (
@@ -200,9 +201,9 @@ cdef class BackupBuffer:
         m.packet_id = read_u16(at + 40)
         m.qos = at[42]
         m.flags = at[43] & RETAIN
-        if m.flags & RETAIN and (topic.retained == NULL or topic.retained.minor < m.minor):
+        if m.flags & RETAIN and not at[43] & BYGONE and (topic.retained == NULL or topic.retained.minor < m.minor):
             self.core.retain(topic, m if m.payload_size else NULL, TOLD)
-            self.retained[PyBytes_FromStringAndSize(<char*>topic.text, topic.size)] = None
+            self.retained[PyBytes_FromStringAndSize(<char*>topic.text, topic.size)] = m.minor
         if self.core.durable_log is not None and (<Terms>topic.terms).durable:
             self.journal(m)
         return self.enter(m)

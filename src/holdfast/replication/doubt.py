@@ -24,7 +24,7 @@ class Doubt(Struct):
 
     heir: str
     since_ns: int
-    ended: list[Peer]  # connections to members that ended meanwhile
+    ended: list[Peer]  # connections to members that ended meanwhile, or in the doubt before this one
 
 
 def wake(member: Member, now_ns: int, slept_ns: int) -> None:
@@ -35,7 +35,8 @@ def wake(member: Member, now_ns: int, slept_ns: int) -> None:
     if member.role is Role.JOINING:
         member.candidacy.woke(slept_ns, now_ns)
     if member.role is Role.PRIMARY and member.view.heirs and slept_ns > member.silence.least_ns:
-        member.doubt = Doubt(member.view.heirs[0], now_ns, [])
+        ended = [] if member.doubt is None else member.doubt.ended
+        member.doubt = Doubt(member.view.heirs[0], now_ns, ended)
         if member.peers.link_to(member.doubt.heir) is None:
             member.peers.dial_now(member.doubt.heir)
         member.beat(now_ns)  # which asks for an answer

@@ -4,6 +4,7 @@ Laws:
 - increments are taken without a gap, each once; a gap is asked for, and healed by increments or a snapshot
 - the log names no state that is not there: while a snapshot comes it names none
 - words of a broker that is not followed change nothing
+- words may be read behind copies that were written behind them: what a copy says of its topic stands then
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ class Following:
             other.buffer = None
         peer.buffer = self.member.buffer
         peer.buffer.fed = False
-        self.member.peers.send(peer, Ask(self.member.log.epoch, self.member.log.number))
+        self._ask(peer)
+
+    def _ask(self, peer: Peer) -> None:
+        log = self.member.log
+        self.member.peers.send(peer, Ask(log.epoch, log.number, log.life))
 
     def view_is(self, peer: Peer, word: ViewIs, now_ns: int) -> None:
         if word.primary == self.member.name:
@@ -73,14 +78,13 @@ class Following:
                 self._healing(peer, word, now_ns)
 
     def _apply(self, increment: Increment, now_ns: int) -> None:
-        member = self.member
-        apply(member.broker, increment, now_ns)
-        if isinstance(increment, RetainedNow) and increment.topic in member.buffer.retained:
-            is_here = member.core.retained_message(increment.topic)
-            if is_here == increment.message or (
-                is_here and increment.message and is_here[0] == increment.message[0]
-            ):
-                del member.buffer.retained[increment.topic]
+        copied = self.member.buffer.retained
+        if isinstance(increment, RetainedNow) and increment.topic in copied:
+            told = increment.upto if increment.message is None else increment.message[0]
+            if told < copied[increment.topic]:
+                return
+            del copied[increment.topic]
+        apply(self.member.broker, increment, now_ns)
 
     def _state(self, peer: Peer, word: State, now_ns: int) -> None:
         if not self._in_snapshot and (word.epoch, word.first) != (
@@ -100,6 +104,7 @@ class Following:
         if word.first:
             self._in_snapshot = self.partial = True
             self.member.log.become(0, 0)  # a part of a state is none
+            self.member.buffer.retained.clear()
             wipe(self.member.broker, now_ns)
         elif not self._in_snapshot:
             return  # of one that was asked for before
@@ -107,7 +112,7 @@ class Following:
             self._apply(increment, now_ns)
         if word.last:
             self._in_snapshot = self.partial = False
-            self.member.log.become(word.epoch, word.number)
+            self.member.log.become(word.epoch, word.number, word.life)
             self.member.peers.send(peer, Has(word.number))
 
     def _healing(self, peer: Peer, word: Healing, now_ns: int) -> None:
@@ -120,7 +125,7 @@ class Following:
             self._apply(increment, now_ns)
             log.append(increment)
         if word.epoch > log.epoch and word.number == log.number:
-            log.rename(word.epoch)
+            log.rename(word.epoch, word.life)
         if word.last:
             self.partial = False
             self.member.peers.send(peer, Has(log.number))
@@ -128,4 +133,4 @@ class Following:
     def _ask_again(self, peer: Peer, came: int) -> None:
         self._in_snapshot = False
         self.member.event("gap", {"have": self.member.log.number, "came": came})
-        self.member.peers.send(peer, Ask(self.member.log.epoch, self.member.log.number))
+        self._ask(peer)

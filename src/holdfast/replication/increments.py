@@ -3,12 +3,14 @@
 Laws:
 - an increment says what is now, not what changed: applying one twice is applying it once
 - publications go on above every number that an increment names: a subscription would not see them otherwise
-- increments are numbered without gaps; (epoch, number) names a state: the view in which its history began
+- increments are numbered without gaps; (epoch, life, number) names a state: the view in which its history
+  began, and the process that opened that view. One that starts anew without memory may open it once more
 - what a replica lacks is healed by increments while the log still has them, else by a snapshot
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -32,6 +34,7 @@ SYSTEM_TOPICS = b"$SYS/"
 _encode = msgspec.msgpack.Encoder().encode
 NO_LOSS = -1
 INCREMENT = 400  # the objects of an increment, in bytes
+LIFE_BYTES = 7
 
 
 class SessionNow(msgspec.Struct, tag="s", array_like=True, frozen=True):
@@ -67,11 +70,13 @@ class SubscriptionGone(msgspec.Struct, tag="-", array_like=True, frozen=True):
 
 
 class RetainedNow(msgspec.Struct, tag="r", array_like=True, frozen=True):
-    """`message` as Core.retained_message gives it; None: nothing is retained. `user`: whose quota it is."""
+    """`message` as Core.retained_message gives it; None: nothing is retained, which was so behind publication
+    `upto`. `user`: whose quota it is."""
 
     topic: bytes
     message: tuple[int, int, int, int, int, bytes, bytes] | None
     user: str = ""
+    upto: int = 0
 
 
 class HeirGone(msgspec.Struct, tag="h", array_like=True, frozen=True):
@@ -87,6 +92,7 @@ class Renamed(msgspec.Struct, frozen=True):
     """The history goes on from here under the name of a new epoch."""
 
     epoch: int
+    life: int = 0
 
 
 class Jumped(msgspec.Struct, frozen=True):
@@ -94,6 +100,7 @@ class Jumped(msgspec.Struct, frozen=True):
 
     epoch: int
     number: int
+    life: int = 0
 
 
 def session_now(session: Session) -> SessionNow:
@@ -121,7 +128,8 @@ def subscription_now(subscription: Subscription, wanted: str) -> SubscriptionNow
 
 
 def retained_now(broker: Broker, topic: bytes) -> RetainedNow:
-    return RetainedNow(topic, broker.core.retained_message(topic), broker.access.retainer(topic))
+    message, user = broker.core.retained_message(topic), broker.access.retainer(topic)
+    return RetainedNow(topic, message, user, broker.core.number if message is None else 0)
 
 
 def encoded_parts(
@@ -235,10 +243,12 @@ class StateLog:
 
     def __init__(self, kept_max: int, kept_bytes_max: int) -> None:
         self.epoch = 0
+        self.life = 0  # of the process that opened that view; 0: of none
         self.number = 0
         self.behind = False  # it comes from a journal that had failed: who was in the same view has more
         self.served = False  # by whoever served in the last view that this journal knew of
         self._before = (0, 0)  # the epoch before this one, and where it ended
+        self._life_before = 0
         self._kept: deque[Increment] = deque()
         self._kept_max = kept_max
         self.kept_bytes = 0
@@ -271,15 +281,21 @@ class StateLog:
         whole = number + count == ended
         return Lacks(self.epoch if whole else epoch, list(islice(self._kept, at, at + count)))
 
-    def begin(self, epoch: int) -> None:
-        """A primary opens its view: its history goes on from here under a new name."""
-        self._before = (self.epoch, self.number)
-        self.rename(epoch)
+    def life_in(self, epoch: int) -> int | None:
+        """Whose epoch that is in this history; None: it is not known here."""
+        if epoch == self.epoch:
+            return self.life
+        return self._life_before if epoch == self._before[0] else None
 
-    def rename(self, epoch: int) -> None:
-        self.epoch = epoch
+    def begin(self, epoch: int, life: int = 0) -> None:
+        """A primary opens its view: its history goes on from here under a new name."""
+        self._before, self._life_before = (self.epoch, self.number), self.life
+        self.rename(epoch, life)
+
+    def rename(self, epoch: int, life: int = 0) -> None:
+        self.epoch, self.life = epoch, life
         if self.tap is not None:
-            self.tap.append(Renamed(epoch))
+            self.tap.append(Renamed(epoch, life))
 
     @property
     def weight(self) -> int:
@@ -287,14 +303,19 @@ class StateLog:
         failed, that of the primary: without it nothing was acknowledged."""
         return self.served - 2 if self.behind else self.number
 
-    def become(self, epoch: int, number: int) -> None:
+    def become(self, epoch: int, number: int, life: int = 0) -> None:
         """A snapshot was taken over."""
-        self.epoch, self.number = epoch, number
-        self._before = (epoch, number)
+        self.epoch, self.number, self.life = epoch, number, life
+        self._before, self._life_before = (epoch, number), life
         self._kept.clear()
         self.kept_bytes = 0
         if self.tap is not None:
-            self.tap.append(Jumped(epoch, number))
+            self.tap.append(Jumped(epoch, number, life))
+
+
+def life_of(seed: int) -> int:
+    """What names a process among others: it tells nobody the seed that the process drew."""
+    return int.from_bytes(hashlib.sha256(b"%d" % seed).digest()[:LIFE_BYTES], "big")
 
 
 def weight_of(increment: Increment) -> int:

@@ -34,6 +34,7 @@ from holdfast.replication.member import Member
 from holdfast.replication.memory import (
     MESSAGE,
     PART_BYTES,
+    Begin,
     Entry,
     Fields,
     Highest,
@@ -322,7 +323,7 @@ class Keeping:
 
     def _everything(self) -> Iterator[list[Entry]]:
         """Pieces of a snapshot. Each is read when it is asked for, behind what had happened by then."""
-        begin = begin_entry(self._owner, self._epoch, self._number, self._highest())
+        begin = begin_entry(Begin(self._owner, self._epoch, self._number, self._highest(), self.log.life))
         yield [Entry(Kind.JUMPED, b""), begin] if self.health is Health.HEALING else [begin]
         yield from self._contents()
         yield [Entry(Kind.SNAPSHOT_END, b"")]

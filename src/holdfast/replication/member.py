@@ -29,7 +29,7 @@ from holdfast.replication.following import Following
 from holdfast.replication.group import MEMBERS_MAX, GroupConfig, Switches
 from holdfast.replication.handshake import Secret
 from holdfast.replication.hearing import GREETING_WORDS, hear, listen
-from holdfast.replication.increments import StateLog
+from holdfast.replication.increments import StateLog, life_of
 from holdfast.replication.measures import History, WayMeter, group_figures
 from holdfast.replication.messages import (
     PROTOCOL,
@@ -84,6 +84,7 @@ class Member:
         self.broker = Broker(book, policy=policy, seed=seed, now_ns=now_ns, event=event)
         self.broker.name = name
         self.role = Role.JOINING
+        self.life = life_of(seed)  # this process, among all that had its name
         self.view = View()
         self.claims: list[Claim] = []  # to put to the arbiter
         self.failover_ns: int | None = None  # from the primary's last sign to the new view, last time
@@ -426,6 +427,11 @@ class Member:
                 self.serving.open_above(number, self.turned_ns if now_ns is None else now_ns)
             elif self.role is Role.PRIMARY and number > self.view.number:
                 self.happen(Happening.HIGHER_VIEW, self.turned_ns if now_ns is None else now_ns)
+
+    def overruled(self, standing: Standing, now_ns: int) -> None:
+        """The arbiter gave a view above ours to another, whether that was known here or not."""
+        self.view_max, self.successor = max(self.view_max, standing.number), standing.holder
+        self.happen(Happening.HIGHER_VIEW, now_ns)
 
     # Roles
 

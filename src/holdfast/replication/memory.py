@@ -2,7 +2,8 @@
 
 Laws:
 - replay begins at the last complete snapshot, and takes what follows in its order
-- what a jump separates from its snapshot is not taken: the state is then an older one, but a true one
+- what a jump separates from its snapshot is not taken: the state is then an older one, but a true one, and so
+  is the view that it entitles to
 - a message is undone from its record to its mark, however often it was written down
 - who is done with a message that is undone is written down too, and which QoS 2 deliveries are under way
 - a QoS 2 message and that its publisher may send it again are one record: neither is there without the other
@@ -96,12 +97,13 @@ class Highest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Begin(msgspec.Struct, array_like=True, frozen=True):
-    """A snapshot of the state (epoch, number) follows, among whatever happens meanwhile."""
+    """A snapshot of the state (epoch, life, number) follows, among whatever happens meanwhile."""
 
     owner: str
     epoch: int
     number: int
     highest: Highest
+    life: int = 0
 
 
 class Entry(NamedTuple):
@@ -169,8 +171,8 @@ def highest_entry(highest: Highest) -> Entry:
     return Entry(Kind.HIGHEST, _encode(highest))
 
 
-def begin_entry(owner: str, epoch: int, number: int, highest: Highest) -> Entry:
-    return Entry(Kind.SNAPSHOT_BEGIN, _encode(Begin(owner, epoch, number, highest)))
+def begin_entry(begin: Begin) -> Entry:
+    return Entry(Kind.SNAPSHOT_BEGIN, _encode(begin))
 
 
 def part_entry(part: list[msgspec.Raw]) -> Entry:
@@ -346,7 +348,7 @@ class Recollection:
         self._broker = broker
         self._log = log
         self._now_ns = now_ns
-        self._epoch = self._number = 0
+        self._epoch = self._number = self._life = 0
         self._lost = False  # the state of what follows cannot be known
 
     def replay(self, read: Read) -> None:
@@ -364,13 +366,14 @@ class Recollection:
             self.records += 1
         serials = [session.serial for session in self._broker.clients.sessions.values()]
         self.marks.keep_only(self.undone, serials)
-        self._log.become(self._epoch, self._number)
+        self._log.become(self._epoch, self._number, self._life)
 
     def _take(self, first: bool, kind: int, body: bytes) -> None:
         match kind:
             case Kind.SNAPSHOT_BEGIN if first:
                 begin = _begin.decode(body)
                 self.owner, self._epoch, self._number = begin.owner, begin.epoch, begin.number
+                self._life = begin.life
                 self._heard_highest(begin.highest)
             case Kind.INCREMENTS:
                 self._increments(_increments.decode(body))
@@ -378,7 +381,8 @@ class Recollection:
                 self._apply(_part.decode(body))
             case Kind.RENAMED:
                 if not self._lost:
-                    self._epoch = _renamed.decode(body).epoch
+                    renamed = _renamed.decode(body)
+                    self._epoch, self._life = renamed.epoch, renamed.life
             case Kind.JUMPED:
                 self._lost = True
             case Kind.MESSAGE:
@@ -417,7 +421,9 @@ class Recollection:
 
     def _heard_highest(self, highest: Highest) -> None:
         self._heard(highest.view, highest.published)
-        if highest.entitled >= self.entitled:
+        if self._lost and highest.entitled > self.entitled:
+            self.custody = False  # the state of that view is not here, nor are the messages of the one before
+        elif highest.entitled >= self.entitled:
             self.entitled, self.custody = highest.entitled, highest.custody
 
     def _heard(self, view: int, published: int) -> None:

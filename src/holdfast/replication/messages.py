@@ -98,6 +98,7 @@ class Ask(msgspec.Struct, tag="ask", frozen=True):
 
     epoch: int
     number: int
+    life: int = 0
 
 
 class State(msgspec.Struct, tag="state", frozen=True):
@@ -109,22 +110,26 @@ class State(msgspec.Struct, tag="state", frozen=True):
 
 
 class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
-    """A part of everything. `first` clears what was; with `last` the state is that of (epoch, number)."""
+    """A part of everything. `first` clears what was; with `last` the state is that of (epoch, life,
+    number)."""
 
     increments: list[Increment]
     first: bool = False
     last: bool = False
     epoch: int = 0
     number: int = 0
+    life: int = 0
 
 
 class Healing(msgspec.Struct, tag="healing", frozen=True):
-    """Increments that a replica lacks: with them it has the state (epoch, number); with `last` it has all."""
+    """Increments that a replica lacks: with them it has the state (epoch, life, number); with `last` it has
+    all."""
 
     epoch: int
     number: int
     increments: list[Increment]
     last: bool = False
+    life: int = 0
 
 
 class Has(msgspec.Struct, tag="has", frozen=True):
@@ -174,12 +179,12 @@ def raw_state(epoch: int, first: int, part: list[msgspec.Raw]) -> State:
     return State(epoch, first, cast("list[Increment]", part))
 
 
-def raw_snapshot(part: list[msgspec.Raw], *, last: bool, epoch: int, number: int) -> Snapshot:
-    return Snapshot(cast("list[Increment]", part), last=last, epoch=epoch, number=number)
+def raw_snapshot(part: list[msgspec.Raw], *, last: bool, epoch: int, number: int, life: int) -> Snapshot:
+    return Snapshot(cast("list[Increment]", part), last=last, epoch=epoch, number=number, life=life)
 
 
-def raw_healing(epoch: int, number: int, part: list[msgspec.Raw], *, last: bool) -> Healing:
-    return Healing(epoch, number, cast("list[Increment]", part), last)
+def raw_healing(epoch: int, number: int, part: list[msgspec.Raw], *, last: bool, life: int) -> Healing:
+    return Healing(epoch, number, cast("list[Increment]", part), last, life)
 
 
 _encoder = msgspec.msgpack.Encoder()

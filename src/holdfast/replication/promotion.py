@@ -23,16 +23,18 @@ def promote(member: Member, now_ns: int) -> None:
     """The primary is gone, or there was none: this broker serves."""
     clients, core = member.broker.clients, member.core
     member.absence.end()
-    member.following.partial = False
     member.silence.told_ns = 0
     for peer in member.peers.all():
         peer.buffer = None
     core.board.mute = False
-    member.log.begin(member.view_max)
+    if member.following.partial:
+        member.log.become(0, 0, member.life)  # a part of a state, which nobody else has
+        member.following.partial = False
+    member.log.begin(member.view_max, member.life)
     published = max(member.buffer.number_max, member.published_max, core.number)
     core.number_from(published + NUMBERS_SKIPPED)
     clients.all_away(now_ns, GRACE_S)
-    copies, retained = member.buffer.taken, dict(member.buffer.retained)
+    copies, retained = member.buffer.taken, dict.fromkeys(member.buffer.retained)
     member.again = member.buffer.recover({each.serial: each for each in clients.sessions.values()})
     member.recorder.recording = True
     core.retained_log = retained  # what only the copies said, others do not know

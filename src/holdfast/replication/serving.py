@@ -133,7 +133,9 @@ class Serving:
             self._copying = self._copied_ns = None  # it may have none of what it was given: it gets all again
         if state.name in self.member.view.heirs:
             self.without(state.name, now_ns)
-        if ask.number == 0 and self.member.log.number > HISTORY_FACTOR * state_size(self.member.broker):
+        log = self.member.log
+        too_long = ask.number == 0 and log.number > HISTORY_FACTOR * state_size(self.member.broker)
+        if too_long or log.life_in(ask.epoch) != ask.life:
             self._begin_snapshot(peer)
         else:
             self._snapshots[peer] = HealingTransfer(ask.epoch, ask.number)

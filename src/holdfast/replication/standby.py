@@ -2,7 +2,8 @@
 
 Laws:
 - while another broker serves, ordinary clients are sent to it, politely
-- a client that asks for it is kept, its packets unread, until this broker serves
+- a client that asks for it is kept, its packets unread, until this broker serves; of two connections of one
+  client the newer is let in, and the other, which may be half open, ends no session
 - a client that knows a higher view than ours is believed, if its user may say so
 - while another broker serves, no session ends here by itself, whether its client was connected or not
 """
@@ -78,9 +79,20 @@ class Door:
 
     def open(self, now_ns: int) -> None:
         """This broker serves now: those who were kept are let in, and those who left leave."""
-        for connection in [each for each in self.broker.connections if each.warm is not None]:
-            self.broker.clients.admit(connection, connection.warm, now_ns)
+        kept = [each for each in self.broker.connections if each.warm is not None]
+        newest = {self._key(connection): connection for connection in kept}
+        for connection in kept:
+            if newest[self._key(connection)] is connection:
+                self.broker.clients.admit(connection, connection.warm, now_ns)
+            else:
+                connection.send(encode(Disconnect(Reason.SESSION_TAKEN_OVER), MQTT_5))
+                self.broker.forget(connection)
         self.broker.goodbyes.serve(now_ns)
+
+    def _key(self, connection: Connection) -> str:
+        """Whose session a connection that is kept is about."""
+        who = self.broker.access.who(connection, connection.warm.client_id)
+        return key_of(who.user, who.client_id)
 
     def close(self, now_ns: int) -> None:
         """Another broker serves: the clients are sent there, their wills unpublished, their sessions kept."""

@@ -42,11 +42,12 @@ class SnapshotTransfer:
 
     def next_word(self, log: StateLog) -> Snapshot:
         part = next(self._parts, None)
-        return raw_snapshot(part or [], last=part is None, epoch=log.epoch, number=log.number)
+        last = part is None
+        return raw_snapshot(part or [], last=last, epoch=log.epoch, number=log.number, life=log.life)
 
 
 class HealingTransfer:
-    """What a follower at (epoch, number) lacks of the log."""
+    """What a follower at (epoch, number) lacks of the log, if that is the same life's epoch."""
 
     live = False
 
@@ -63,4 +64,5 @@ class HealingTransfer:
         self._number += len(part)
         self._epoch = lacks.epoch if len(part) == len(lacks.increments) else self._epoch
         last = (self._epoch, self._number) == (log.epoch, log.number)
-        return raw_healing(self._epoch, self._number, part, last=last)
+        life = log.life_in(self._epoch) or 0
+        return raw_healing(self._epoch, self._number, part, last=last, life=life)

@@ -89,6 +89,7 @@ def next_number(above: int, index: int) -> int:
 
 
 def note_of(view: View, group: GroupConfig, teller: str) -> ViewNote:
-    """The view as clients are told it."""
-    names = (view.primary, *view.heirs) if view.primary else ()
-    return ViewNote(view.number, teller, tuple(group.member(name).place for name in names))
+    """The view as clients are told it. Another member may have a later group file, with more members."""
+    places = {member.name: member.place for member in group.members}
+    names = (view.primary, *view.heirs) if view.primary in places else ()
+    return ViewNote(view.number, teller, tuple(places[name] for name in names if name in places))
