@@ -149,7 +149,8 @@ cdef class Session:
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head
         self.impatient = self.reported = self.given_up = self.missed = False
-        self.want_pump()
+        if self.queued or self.resend != self.tail:
+            self.want_pump()
 
     def detach(self, bint ends=False) -> None:
         """The client is gone; QoS 0 messages that wait for it are let go, unless the session ends and hands them on."""
