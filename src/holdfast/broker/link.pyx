@@ -53,9 +53,9 @@ cdef class Board:
 
     def __dealloc__(self) -> None:
         marks_end(&self.untold)
-        self.take(&self.peers)
-        self.take(&self.ready)
-        self.take(&self.pumps)
+        self.take(&self.peers, [])
+        self.take(&self.ready, [])
+        self.take(&self.pumps, [])
         free(self.peers.items)
         free(self.discards)
         free(self.ready.items)
@@ -88,8 +88,8 @@ cdef class Board:
         waiting.len += 1
         return 1
 
-    cdef list take(self, Waiting* waiting):
-        cdef list items = []
+    cdef list take(self, Waiting* waiting, list items):
+        """Puts all that waits behind these items."""
         cdef size_t i
         for i in range(waiting.len):
             items.append(<object>waiting.items[i])
@@ -100,7 +100,7 @@ cdef class Board:
     def take_ready(self) -> list[Link]:
         """The links that want something of the driver, each once, those to brokers first; they are asked anew
         after this."""
-        cdef list links = self.take(&self.peers) + self.take(&self.ready)
+        cdef list links = self.take(&self.ready, self.take(&self.peers, []))
         cdef Link link
         for link in links:
             link.listed = False
@@ -279,11 +279,11 @@ cdef class Link(Output):
         self.mark()
         return 1
 
-    def send(self, const uint8_t[::1] data) -> bool:
+    def send(self, bytes data not None) -> bool:
         """Puts one encoded packet behind what already waits. Packets the client cannot take are left out."""
-        if data.shape[0] > self.packet_max or self.closing:
+        if len(data) > self.packet_max or self.closing:
             return False
-        if not self.put(&data[0], data.shape[0]):
+        if not self.put(<const uint8_t*>(<char*>data), len(data)):
             raise MemoryError
         return True
 

@@ -159,10 +159,11 @@ cdef class Session:
         for i in range(0 if self.link is None else self.link.handed_len):
             self.miss(self.link.handed[i])
         self.link = None
-        for i in range(BEST_EFFORT_ACKED, LANES, PROMISED - BEST_EFFORT):
-            for at in range(self.lanes[i].len):
-                self.lanes[i].jobs[at].tag |= AWAY << 2
-        for i in range(BEST_EFFORT, LANES, PROMISED - BEST_EFFORT):
+        for i in range(LANES):
+            if i & 1:
+                for at in range(self.lanes[i].len):
+                    self.lanes[i].jobs[at].tag |= AWAY << 2
+                continue
             while self.lanes[i].len and not (ends and self.in_group):
                 self.miss(self.lanes[i].jobs[0].message)
                 self.forget_first(&self.lanes[i])
