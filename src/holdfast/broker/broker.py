@@ -205,25 +205,24 @@ class Broker:
 
     def turn(self, now_ns: int, wall_ns: int) -> bool:
         """Does a bounded piece of everything that waits; says whether more waits."""
-        core, board = self.core, self.core.board
-        board.now_ns = now_ns
-        board.wall_ns = wall_ns
+        core = self.core
+        core.board.begin_turn(now_ns, wall_ns, DOUBTS_PER_TURN)
         self.works.ended_left = ENDED_PER_TURN
-        board.doubts_left = DOUBTS_PER_TURN
         if self.works.interrupted:
             self.works.turn(INTERRUPTED_PER_TURN, now_ns)
-        if core.restless:
+        restless = core.restless
+        if restless:
             if core.aside:
                 self._hear_aside(now_ns)
             if core.unanswered:
                 self.subscribing.answer(now_ns)
+            if core.ended:
+                self.subscribing.close_ended()
         core.work_left = READ_PER_TURN
-        if core.ended:
-            self.subscribing.close_ended()
         core.deliver(self.limits.slice_jobs_max)
         if self.clients.given:
             self.clients.tell_given(now_ns)
-        if core.restless:
+        if restless:
             if core.ended:
                 self.subscribing.forget_ended()
             if core.control:
@@ -235,8 +234,7 @@ class Broker:
             more |= channels.turn(now_ns)
         if core.restless:
             self._settle(now_ns)
-        more = more or bool(self.clients.given or self.works.interrupted)
-        return more or core.work_waiting or board.doubts_left <= 0
+        return more or core.work_waiting or bool(self.clients.given or self.works.interrupted)
 
     def _settle(self, now_ns: int) -> None:
         """What came of a turn, for whoever is to be told, held back or cut off."""

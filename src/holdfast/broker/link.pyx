@@ -68,6 +68,12 @@ cdef class Board:
         self.pool.max = bytes_max
         self.pool.soft = bytes_max - bytes_max // 8
 
+    def begin_turn(self, int64_t now_ns, int64_t wall_ns, int64_t doubts) -> None:
+        """It is that time now, and so many questions may be asked whether clients may still read."""
+        self.now_ns = now_ns
+        self.wall_ns = wall_ns
+        self.doubts_left = doubts
+
     @property
     def sessions_bytes(self) -> int:
         """What all sessions hold."""
