@@ -366,7 +366,7 @@ class Clients:
         self.broker.goodbyes.take(connection, packet)
         if self.broker.farewell is not None:
             self.broker.farewell(connection, packet)
-        self.close(connection, now_ns)
+        self._hang_up(connection, now_ns)
 
     def hand_on(self, connection: Connection, now_ns: int, reason: int, text: str) -> None:
         """This broker ends: whoever goes on with its sessions knows their wills, and publishes those of
@@ -374,9 +374,14 @@ class Clients:
         session, state = connection.session, connection.state
         assert session is not None
         state.will, state.session_expiry_s = session.state.last_will, session.state.expiry_s
-        self.close(connection, now_ns, reason, text, publish=False)
+        self._hang_up(connection, now_ns, reason, text, publish=False)
 
-    def close(
+    def close(self, connection: Connection, now_ns: int, reason: int | None = None, text: str = "") -> None:
+        """Ends an accepted connection from our side, telling the client why if there is a reason to."""
+        self.broker.goodbyes.heed(connection)
+        self._hang_up(connection, now_ns, reason, text)
+
+    def _hang_up(
         self,
         connection: Connection,
         now_ns: int,
@@ -385,9 +390,7 @@ class Clients:
         *,
         publish: bool = True,
     ) -> None:
-        """Ends an accepted connection from our side, telling the client why if there is a reason to."""
-        if publish:
-            self.broker.goodbyes.heed(connection)
+        """Whatever goodbye there is was heeded."""
         state: ConnectionState = connection.state
         if reason is not None and connection.version == 5:
             words = Properties(
