@@ -189,7 +189,8 @@ cdef class Session:
         return (self.in_flight < self.window and self.tail - self.head < PACKET_IDS
                 and self.share.flying < self.queue_bytes_max and (self.tail - self.head < self.flights_cap or self.may_grow()))
 
-    cdef void weigh(self, int64_t more) noexcept:
+    cpdef void weigh(self, int64_t more) noexcept:
+        """It takes so much more of memory, or less, and whoever pays for it."""
         if self.board is not None:  # or else everything is going
             self.board.room.others += more
             self.weight += more
