@@ -296,10 +296,11 @@ class Broker:
             self._control(connection, now_ns)
 
     def _cost(self, connection: Connection) -> int:
-        if connection.control is None:
+        control = connection.control
+        if control is None:
             return PACKET
         known = connection.session is not None
-        return (PACKET if known else CONNECT) + len(connection.control[1]) // BYTES
+        return (PACKET if known else CONNECT) + len(control[1]) // BYTES
 
     def publish(self, packet: Publish, whose: Session | None = None) -> int:
         """Publishes for the broker itself, or the will of a session. Returns why it is refused, or 0."""
@@ -357,8 +358,9 @@ class Broker:
                 if connection.control is not None and connection.session is None:
                     answer_connect(self.clients, connection, connection.control[1], error)
                 raise error
-            assert connection.control is not None
-            answered = self._handle(connection, *connection.control, now_ns)
+            control = connection.control
+            assert control is not None
+            answered = self._handle(connection, control[0], control[1], now_ns)
         except Exception as error:
             self._stopped_by(connection, error, now_ns)
             return
@@ -369,8 +371,9 @@ class Broker:
         """SUBSCRIBE and UNSUBSCRIBE."""
         if connection.fault is not None:
             raise PeerError(*connection.fault)
-        assert connection.control is not None
-        first_byte, body = connection.control
+        control = connection.control
+        assert control is not None
+        first_byte, body = control
         subscribes = first_byte >> 4 == SUBSCRIBE_PACKET
         handle = self.subscribing.subscribe if subscribes else self.subscribing.unsubscribe
         return handle(connection, first_byte, body)
