@@ -288,9 +288,7 @@ class Clients:
             self.broker.subscribing.recheck(session)
             return session, True
         self._serial += 1
-        session = self.make_session(who.client_id, self._serial, who.user)
-        session.state.grant = who.grant
-        return session, False
+        return self.make_session(who.client_id, self._serial, who.user, who.grant), False
 
     def began(self, session: Session, connection: Connection | None) -> None:
         """The session is of that connection, if it is here: who pays for it may be another than before."""
@@ -298,7 +296,7 @@ class Clients:
         access.began(session, connection)
         self.broker.holdings.charge(session, access.payer(connection, session.state.user))
 
-    def make_session(self, client_id: str, serial: int, user: str) -> Session:
+    def make_session(self, client_id: str, serial: int, user: str, grant: Grant | None = None) -> Session:
         """A new session, known by its user and its client identifier from now on."""
         if serial > self._serial:
             self._serial = serial
@@ -311,7 +309,7 @@ class Clients:
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
         )
-        session.state = SessionState(user=user)
+        session.state = SessionState(user=user, grant=grant)
         self.broker.holdings.begin(session)
         self.sessions[session.key] = self.by_serial[serial] = session
         return session
