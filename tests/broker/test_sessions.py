@@ -6,10 +6,11 @@ import random
 
 import pytest
 
-from broker.bench import Bench, book
+from broker.bench import Bench, Client, book
 from holdfast.config import Limits
 from holdfast.mqtt.codec import encode
 from holdfast.mqtt.packets import (
+    Connack,
     Connect,
     Disconnect,
     Properties,
@@ -23,6 +24,16 @@ from holdfast.mqtt.packets import (
 from holdfast.mqtt.reasons import Reason
 
 KEPT = Properties(session_expiry=3600)
+
+
+def test_a_client_for_whom_nothing_waits_comes_in_one_turn() -> None:
+    bench = Bench()
+    connection = bench.broker.open(None, bench.now_ns)
+    assert connection is not None
+    client = bench.clients[connection] = Client(bench, connection)
+    client.send(Connect("a"))
+    assert not bench.turn()
+    assert [type(packet) for packet in client.take()] == [Connack]
 
 
 def test_what_is_sent_again_respects_the_window_of_the_new_connection() -> None:

@@ -205,25 +205,24 @@ class Broker:
 
     def turn(self, now_ns: int, wall_ns: int) -> bool:
         """Does a bounded piece of everything that waits; says whether more waits."""
-        core, board = self.core, self.core.board
-        board.now_ns = now_ns
-        board.wall_ns = wall_ns
+        core = self.core
+        core.board.begin_turn(now_ns, wall_ns, DOUBTS_PER_TURN)
         self.works.ended_left = ENDED_PER_TURN
-        board.doubts_left = DOUBTS_PER_TURN
         if self.works.interrupted:
             self.works.turn(INTERRUPTED_PER_TURN, now_ns)
-        if core.restless:
+        restless = core.restless
+        if restless:
             if core.aside:
                 self._hear_aside(now_ns)
             if core.unanswered:
                 self.subscribing.answer(now_ns)
+            if core.ended:
+                self.subscribing.close_ended()
         core.work_left = READ_PER_TURN
-        if core.ended:
-            self.subscribing.close_ended()
         core.deliver(self.limits.slice_jobs_max)
         if self.clients.given:
             self.clients.tell_given(now_ns)
-        if core.restless:
+        if restless:
             if core.ended:
                 self.subscribing.forget_ended()
             if core.control:
@@ -235,8 +234,7 @@ class Broker:
             more |= channels.turn(now_ns)
         if core.restless:
             self._settle(now_ns)
-        more = more or bool(self.clients.given or self.works.interrupted)
-        return more or core.work_waiting or board.doubts_left <= 0
+        return more or core.work_waiting or bool(self.clients.given or self.works.interrupted)
 
     def _settle(self, now_ns: int) -> None:
         """What came of a turn, for whoever is to be told, held back or cut off."""
@@ -298,10 +296,11 @@ class Broker:
             self._control(connection, now_ns)
 
     def _cost(self, connection: Connection) -> int:
-        if connection.control is None:
+        control = connection.control
+        if control is None:
             return PACKET
         known = connection.session is not None
-        return (PACKET if known else CONNECT) + len(connection.control[1]) // BYTES
+        return (PACKET if known else CONNECT) + len(control[1]) // BYTES
 
     def publish(self, packet: Publish, whose: Session | None = None) -> int:
         """Publishes for the broker itself, or the will of a session. Returns why it is refused, or 0."""
@@ -359,8 +358,9 @@ class Broker:
                 if connection.control is not None and connection.session is None:
                     answer_connect(self.clients, connection, connection.control[1], error)
                 raise error
-            assert connection.control is not None
-            answered = self._handle(connection, *connection.control, now_ns)
+            control = connection.control
+            assert control is not None
+            answered = self._handle(connection, control[0], control[1], now_ns)
         except Exception as error:
             self._stopped_by(connection, error, now_ns)
             return
@@ -371,8 +371,9 @@ class Broker:
         """SUBSCRIBE and UNSUBSCRIBE."""
         if connection.fault is not None:
             raise PeerError(*connection.fault)
-        assert connection.control is not None
-        first_byte, body = connection.control
+        control = connection.control
+        assert control is not None
+        first_byte, body = control
         subscribes = first_byte >> 4 == SUBSCRIBE_PACKET
         handle = self.subscribing.subscribe if subscribes else self.subscribing.unsubscribe
         return handle(connection, first_byte, body)

@@ -288,9 +288,7 @@ class Clients:
             self.broker.subscribing.recheck(session)
             return session, True
         self._serial += 1
-        session = self.make_session(who.client_id, self._serial, who.user)
-        session.state.grant = who.grant
-        return session, False
+        return self.make_session(who.client_id, self._serial, who.user, who.grant), False
 
     def began(self, session: Session, connection: Connection | None) -> None:
         """The session is of that connection, if it is here: who pays for it may be another than before."""
@@ -298,7 +296,7 @@ class Clients:
         access.began(session, connection)
         self.broker.holdings.charge(session, access.payer(connection, session.state.user))
 
-    def make_session(self, client_id: str, serial: int, user: str) -> Session:
+    def make_session(self, client_id: str, serial: int, user: str, grant: Grant | None = None) -> Session:
         """A new session, known by its user and its client identifier from now on."""
         if serial > self._serial:
             self._serial = serial
@@ -311,7 +309,7 @@ class Clients:
             queue_messages_max=limits.queue_messages_max,
             queue_bytes_max=limits.queue_bytes_max,
         )
-        session.state = SessionState(user=user)
+        session.state = SessionState(user=user, grant=grant)
         self.broker.holdings.begin(session)
         self.sessions[session.key] = self.by_serial[serial] = session
         return session
@@ -366,7 +364,7 @@ class Clients:
         self.broker.goodbyes.take(connection, packet)
         if self.broker.farewell is not None:
             self.broker.farewell(connection, packet)
-        self.close(connection, now_ns)
+        self._hang_up(connection, now_ns)
 
     def hand_on(self, connection: Connection, now_ns: int, reason: int, text: str) -> None:
         """This broker ends: whoever goes on with its sessions knows their wills, and publishes those of
@@ -374,9 +372,14 @@ class Clients:
         session, state = connection.session, connection.state
         assert session is not None
         state.will, state.session_expiry_s = session.state.last_will, session.state.expiry_s
-        self.close(connection, now_ns, reason, text, publish=False)
+        self._hang_up(connection, now_ns, reason, text, publish=False)
 
-    def close(
+    def close(self, connection: Connection, now_ns: int, reason: int | None = None, text: str = "") -> None:
+        """Ends an accepted connection from our side, telling the client why if there is a reason to."""
+        self.broker.goodbyes.heed(connection)
+        self._hang_up(connection, now_ns, reason, text)
+
+    def _hang_up(
         self,
         connection: Connection,
         now_ns: int,
@@ -385,9 +388,7 @@ class Clients:
         *,
         publish: bool = True,
     ) -> None:
-        """Ends an accepted connection from our side, telling the client why if there is a reason to."""
-        if publish:
-            self.broker.goodbyes.heed(connection)
+        """Whatever goodbye there is was heeded."""
         state: ConnectionState = connection.state
         if reason is not None and connection.version == 5:
             words = Properties(

@@ -121,7 +121,8 @@ cdef class Core(RetainedMessages):
     @property
     def work_waiting(self) -> bool:
         """Whether the next turn has something to do though nothing comes in."""
-        return self.jobs.len > 0 or self.crowded() or len(self.control) > 0 or len(self.aside) > 0
+        return (self.jobs.len > 0 or self.crowded() or len(self.control) > 0 or len(self.aside) > 0
+                or self.board.doubts_left <= 0)
 
     @property
     def restless(self) -> bool:

@@ -88,23 +88,17 @@ class Holdings:
             known = self._payers[name] = Payer(name)
         return known
 
-    def _take(self, session: Session, more: int) -> None:
-        self._room.others += more
-        session.weight += more
-        if session.payer is not None:
-            session.payer.weight += more
-
     def begin(self, session: Session) -> None:
-        self._take(session, session_weight(session.key))
+        session.weigh(session_weight(session.key))
 
     def keep_will(self, session: Session, will: Will | None) -> None:
         """Instead of what the session had."""
         more = will_weight(will) - will_weight(session.state.last_will)
         session.state.last_will = will
-        self._take(session, more)
+        session.weigh(more)
 
     def end(self, session: Session) -> None:
         """Its subscriptions leave the tree one by one."""
         if session.state.last_will is not None:
             self.keep_will(session, None)
-        self._take(session, -session_weight(session.key))
+        session.weigh(-session_weight(session.key))

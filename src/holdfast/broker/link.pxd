@@ -89,7 +89,7 @@ cdef class Board:
     cdef public int64_t marks_lag_ns, marks_lag_max_ns  # how long the oldest waited, last time and at worst
 
     cdef bint wait_in(self, Waiting* waiting, object item) noexcept
-    cdef list take(self, Waiting* waiting)
+    cdef list take(self, Waiting* waiting, list items)
     cdef void took(self, Message* m) noexcept
     cdef void dispatched(self, Message* m) noexcept
     cdef void discard(self, Message* m) noexcept

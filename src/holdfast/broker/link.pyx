@@ -53,9 +53,9 @@ cdef class Board:
 
     def __dealloc__(self) -> None:
         marks_end(&self.untold)
-        self.take(&self.peers)
-        self.take(&self.ready)
-        self.take(&self.pumps)
+        self.take(&self.peers, [])
+        self.take(&self.ready, [])
+        self.take(&self.pumps, [])
         free(self.peers.items)
         free(self.discards)
         free(self.ready.items)
@@ -67,6 +67,12 @@ cdef class Board:
         taken, so that nobody has to wait for all of it."""
         self.pool.max = bytes_max
         self.pool.soft = bytes_max - bytes_max // 8
+
+    def begin_turn(self, int64_t now_ns, int64_t wall_ns, int64_t doubts) -> None:
+        """It is that time now, and so many questions may be asked whether clients may still read."""
+        self.now_ns = now_ns
+        self.wall_ns = wall_ns
+        self.doubts_left = doubts
 
     @property
     def sessions_bytes(self) -> int:
@@ -88,8 +94,8 @@ cdef class Board:
         waiting.len += 1
         return 1
 
-    cdef list take(self, Waiting* waiting):
-        cdef list items = []
+    cdef list take(self, Waiting* waiting, list items):
+        """Puts all that waits behind these items."""
         cdef size_t i
         for i in range(waiting.len):
             items.append(<object>waiting.items[i])
@@ -100,7 +106,7 @@ cdef class Board:
     def take_ready(self) -> list[Link]:
         """The links that want something of the driver, each once, those to brokers first; they are asked anew
         after this."""
-        cdef list links = self.take(&self.peers) + self.take(&self.ready)
+        cdef list links = self.take(&self.ready, self.take(&self.peers, []))
         cdef Link link
         for link in links:
             link.listed = False
@@ -279,11 +285,11 @@ cdef class Link(Output):
         self.mark()
         return 1
 
-    def send(self, const uint8_t[::1] data) -> bool:
+    def send(self, bytes data not None) -> bool:
         """Puts one encoded packet behind what already waits. Packets the client cannot take are left out."""
-        if data.shape[0] > self.packet_max or self.closing:
+        if len(data) > self.packet_max or self.closing:
             return False
-        if not self.put(&data[0], data.shape[0]):
+        if not self.put(<const uint8_t*>(<char*>data), len(data)):
             raise MemoryError
         return True
 

@@ -10,7 +10,7 @@ cdef void pump_sessions(Board board):
     cdef Session session
     cdef uint64_t sent
     cdef size_t before
-    for session in board.take(&board.pumps):
+    for session in board.take(&board.pumps, []):
         if board.spread >= SPREAD_BYTES_MAX:
             session.pumping = False
             session.want_pump()

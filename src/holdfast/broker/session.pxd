@@ -134,7 +134,7 @@ cdef class Session(Holding):
     cdef void unload(self, Flight* flight) noexcept
     cdef void let_go(self, Message* m) noexcept
     cdef void miss(self, Message* m) noexcept
-    cdef void weigh(self, int64_t more) noexcept
+    cpdef void weigh(self, int64_t more) noexcept
     cdef bint may_take(self, int64_t more) noexcept
     cdef bint may_grow(self) noexcept
     cdef void forget_flights(self) noexcept

@@ -149,7 +149,8 @@ cdef class Session:
         self.window = min(window, <uint32_t>PACKET_IDS)
         self.resend = self.head
         self.impatient = self.reported = self.given_up = self.missed = False
-        self.want_pump()
+        if self.queued or self.resend != self.tail:
+            self.want_pump()
 
     def detach(self, bint ends=False) -> None:
         """The client is gone; QoS 0 messages that wait for it are let go, unless the session ends and hands them on."""
@@ -158,10 +159,11 @@ cdef class Session:
         for i in range(0 if self.link is None else self.link.handed_len):
             self.miss(self.link.handed[i])
         self.link = None
-        for i in range(BEST_EFFORT_ACKED, LANES, PROMISED - BEST_EFFORT):
-            for at in range(self.lanes[i].len):
-                self.lanes[i].jobs[at].tag |= AWAY << 2
-        for i in range(BEST_EFFORT, LANES, PROMISED - BEST_EFFORT):
+        for i in range(LANES):
+            if i & 1:
+                for at in range(self.lanes[i].len):
+                    self.lanes[i].jobs[at].tag |= AWAY << 2
+                continue
             while self.lanes[i].len and not (ends and self.in_group):
                 self.miss(self.lanes[i].jobs[0].message)
                 self.forget_first(&self.lanes[i])
@@ -187,7 +189,8 @@ cdef class Session:
         return (self.in_flight < self.window and self.tail - self.head < PACKET_IDS
                 and self.share.flying < self.queue_bytes_max and (self.tail - self.head < self.flights_cap or self.may_grow()))
 
-    cdef void weigh(self, int64_t more) noexcept:
+    cpdef void weigh(self, int64_t more) noexcept:
+        """It takes so much more of memory, or less, and whoever pays for it."""
         if self.board is not None:  # or else everything is going
             self.board.room.others += more
             self.weight += more

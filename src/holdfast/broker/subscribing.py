@@ -13,7 +13,6 @@ Laws:
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -140,9 +139,11 @@ class Subscribing:
         )
         works.spent += PACKET + len(body) // BYTES + len(properties.user)
         asked = Asked(connection, packet_id, properties)
+        cost = FILTER
         if properties.user:
             asked.read()
-        cost = FILTER + (len(broker.contracts.contracts) // CONTRACTS if asked.requirement.demands else 0)
+            if asked.requirement.demands:
+                cost += len(broker.contracts.contracts) // CONTRACTS
         while at < len(body) and not connection.closing and not session.state.ended:
             number, published = core.number_sliced, connection.number_published
             if number < published:
@@ -204,10 +205,9 @@ class Subscribing:
 
     def answer(self, now_ns: int) -> None:
         """SUBACK and UNSUBACK for all that took effect, in order; a SUBACK may have to wait for a depth."""
-        core = self.broker.core
-        waiting, core.unanswered = core.unanswered, deque()
-        for asked in waiting:
-            connection = asked.connection
+        unanswered = self.broker.core.unanswered
+        while unanswered:
+            asked = unanswered.popleft()
             try:
                 if isinstance(asked, Left) and asked.ended:
                     self._leaving.append(asked)
@@ -217,7 +217,7 @@ class Subscribing:
                     depth = depth_of(asked.properties, asked.made)
                     self.broker.recorder.confirm(depth, partial(self._granted, asked))
             except Exception as error:
-                self.broker.mistaken(connection, error, now_ns)
+                self.broker.mistaken(asked.connection, error, now_ns)
         if self.replays.order:
             self.replays.turn(REPLAYED_AT_ONCE)
 
@@ -321,10 +321,11 @@ class Subscribing:
         if wanted.filter not in session.subscriptions:
             self._check_room(session)
         requirement = asked.requirement
-        if requirement.last:
-            broker.channels.check_last(filter, group)
-        if requirement.demands:
-            self._admit(text, requirement)
+        if requirement is not NOTHING:
+            if requirement.last:
+                broker.channels.check_last(filter, group)
+            if requirement.demands:
+                self._admit(text, requirement)
         identifiers = asked.properties.subscription_ids
         return Subscription(
             session,
@@ -351,7 +352,8 @@ class Subscribing:
         core = self.broker.core
         core.tree.add(subscription)
         core.topics.forget_routes(subscription.filter)
-        if subscription.requirement.demands:
+        requirement = subscription.requirement
+        if requirement is not NOTHING and requirement.demands:
             self.broker.demanded(subscription)
         return before is None
 
@@ -466,10 +468,10 @@ class Subscribing:
             self._remove(subscription)
 
     def _remove(self, subscription: Subscription) -> None:
-        session, core = subscription.session, self.broker.core
+        core, filter = self.broker.core, subscription.filter
         self.broker.channels.left(subscription)
-        core.tree.remove(session, subscription.filter, subscription.group)
-        core.topics.forget_routes(subscription.filter)
+        core.tree.remove(subscription.session, filter, subscription.group)
+        core.topics.forget_routes(filter)
 
     def recheck(self, session: Session) -> None:
         """The rules, or where the session is kept, may have changed: what its user may not have ends, in

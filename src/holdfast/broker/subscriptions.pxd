@@ -104,4 +104,6 @@ cdef class SubscriptionTree:
     cdef list match(self, bytes topic)
     cdef SharedGroup group_at(self, bytes filter, str group)
     cdef uint32_t _raise(self, list path, list levels)
+    cdef bint _leave(self, dict groups, str name, Session session) except -1
+    cdef void _prune(self, list path, list levels) except *
     cdef void _walk(self, Node node, list levels, Py_ssize_t at, list found) except *

@@ -363,6 +363,7 @@ cdef class SubscriptionTree:
         cdef bint below = levels[len(levels) - 1] == b"#"
         cdef list path = [self.root]
         cdef Node node = self.root
+        cdef dict place
         if below:
             levels.pop()
         for level in levels:
@@ -385,15 +386,15 @@ cdef class SubscriptionTree:
         session.steps += self.root.steps
         return True
 
-    def _leave(self, dict groups, str name, Session session) -> bool:
+    cdef bint _leave(self, dict groups, str name, Session session) except -1:
         group = (groups or {}).get(name)
         if group is None or not (<SharedGroup>group).leave(session):
-            return False
+            return 0
         if not group.members:
             del groups[name]
-        return True
+        return 1
 
-    def _prune(self, list path, list levels) -> None:
+    cdef void _prune(self, list path, list levels) except *:
         """Removes nodes that nobody needs any more; those above them know."""
         cdef Node node = path[len(path) - 1], parent
         cdef uint32_t before, lowered_from = node.steps

@@ -64,6 +64,7 @@ class PeerState(Struct):
 
     name: str = ""
     index: int = -1
+    greeted: bool = False  # it said who it is
     role: Role = Role.JOINING
     view: int = 0
     worth: Worth = Worth()
@@ -86,10 +87,6 @@ class PeerState(Struct):
     far: bool = False  # it was said that the way to it is too long
     stalls: int = 0  # how often it stood still lately, as it says
     told: tuple[int, ...] = ()  # the longest of these, and the longest that it heard nothing of another
-
-    @property
-    def greeted(self) -> bool:
-        return self.index >= 0
 
     def recall(self) -> None:
         """A greeting may be older than what the member said over the connection before: that it serves is
@@ -368,6 +365,7 @@ class Peers:
         else:
             state: PeerState = peer.state
             state.name, state.index = hello.name, names.index(hello.name)
+            state.greeted = True
             state.worth = hello.worth
             state.contracts = hello.contracts
             peer.frame_bytes_max = FRAME_BYTES_MAX
@@ -469,13 +467,14 @@ class Peers:
             self.forget(oldest, now_ns)
         silent = []
         for peer in self._peers:
+            state: PeerState = peer.state
             quiet_ns = now_ns - peer.heard_ns
             if quiet_ns > self.silence.ns + MUTE_NS_MAX or (
-                not peer.state.greeted and now_ns - peer.opened_ns > GREETING_NS_MAX
+                not state.greeted and now_ns - peer.opened_ns > GREETING_NS_MAX
             ):
                 peer.closed()
-            elif peer.state.greeted and not peer.state.mute and quiet_ns > self.silence.ns:
-                peer.state.mute = True
+            elif state.greeted and not state.mute and quiet_ns > self.silence.ns:
+                state.mute = True
                 silent.append(peer)
         return silent
 

@@ -143,6 +143,8 @@ class GroupRecorder(StateRecorder):
 
     @property
     def next_ns(self) -> int | None:
+        if not self._waits:
+            return None
         return min((wait.due_ns for wait in self._waits if wait.due_ns > self.now_ns), default=None)
 
     def settle(self, now_ns: int) -> None:

@@ -143,6 +143,8 @@ class Serving:
 
     def bring_up_to_date(self, now_ns: int) -> bool:
         """A part of each snapshot that is on its way, and of the messages that a new backup lacks."""
+        if self.member.role is not Role.PRIMARY:
+            return False
         if self._untold:
             self.announce(now_ns)
         for peer in list(self._snapshots):
