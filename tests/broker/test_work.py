@@ -593,6 +593,20 @@ def test_filters_that_multiply_are_refused_in_words_and_others_are_not() -> None
 GROUP = st.sampled_from(["", "", "$share/g/", "$share/h/"])
 TREE_FILTER = st.lists(st.sampled_from(["a", "b", "+"]), min_size=1, max_size=5).map("/".join)
 
+def test_who_subscribes_first_and_leaves_first_does_not_pay_for_who_came_after() -> None:
+    bench = Bench()
+    first, second = bench.client("a"), bench.client("b")
+    for wanted in ("a/+/" * 10 + "b", "$share/g/" + "a/+/" * 10 + "c"):
+        for _ in range(60):
+            for client in (first, second):
+                assert client.subscribe(wanted).reasons == [0]
+            assert first.subscribe(wanted, qos=1).reasons == [1]
+            for client in (first, second):
+                client.say(Unsubscribe(1, [wanted]))
+                client.take()
+            assert [client.connection.session.steps for client in (first, second)] == [0, 0]
+
+
 
 @settings(max_examples=200, deadline=None)
 @given(
