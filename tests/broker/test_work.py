@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.broker.bench import WALL_NS, Bench, Client, book
 
 from holdfast.broker import subscribing
+from holdfast.broker.core import REPEATED_MAX
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
 from holdfast.broker.replaying import SKIPPED_EVERY
@@ -43,6 +44,7 @@ from holdfast.mqtt.packets import (
     Properties,
     Puback,
     Publish,
+    Pubrec,
     Suback,
     Subscribe,
     Subscription,
@@ -478,8 +480,6 @@ def test_many_replays_to_who_does_not_read_cost_one_look() -> None:
     assert len(got) < 1000  # a subscription that was replaced gets no more
 
 
-LEVEL = st.sampled_from([b"a", b"b", b"$c", b""])
-NAME = st.lists(LEVEL, min_size=1, max_size=4).map(b"/".join).filter(bool)
 def nodes() -> int:
     gc.collect()
     return sum(isinstance(each, _Node) for each in gc.get_objects())
@@ -517,6 +517,8 @@ def test_a_walk_that_waits_for_its_client_keeps_few_names_that_went(takes_some: 
     assert sorted(got) == sorted(f"r/0/{number}/x" for number in range(200))
 
 
+LEVEL = st.sampled_from([b"a", b"b", b"$c", b""])
+NAME = st.lists(LEVEL, min_size=1, max_size=4).map(b"/".join).filter(bool)
 FILTER_OF_NAMES = st.sampled_from(
     [b"#", b"+", b"a/#", b"+/a", b"a/+/b", b"+/+", b"$c/#", b"$c/+", b"a", b"a/b/#", b"+/#", b"/+"]
 )
@@ -537,12 +539,13 @@ def test_a_walk_that_is_interrupted_finds_what_was_there_all_the_time(
     present, always, ever = set(start), set(start), set(start)
     found: list[bytes] = []
     walk = retained.walk(filter)
+    names = iter(walk)
     for steps, name, there in changes:
+        if not steps:
+            walk.skip_gone()
         for _ in range(steps):
             each = next(names, None)
             if each is not None:
-        if not steps:
-            walk.skip_gone()
                 assert each in present
                 found.append(each)
         if there:
@@ -590,9 +593,6 @@ def test_filters_that_multiply_are_refused_in_words_and_others_are_not() -> None
     assert bench.client("h").subscribe("plant/+/line/+/temperature").reasons == [0]
 
 
-GROUP = st.sampled_from(["", "", "$share/g/", "$share/h/"])
-TREE_FILTER = st.lists(st.sampled_from(["a", "b", "+"]), min_size=1, max_size=5).map("/".join)
-
 def test_who_subscribes_first_and_leaves_first_does_not_pay_for_who_came_after() -> None:
     bench = Bench()
     first, second = bench.client("a"), bench.client("b")
@@ -606,6 +606,9 @@ def test_who_subscribes_first_and_leaves_first_does_not_pay_for_who_came_after()
                 client.take()
             assert [client.connection.session.steps for client in (first, second)] == [0, 0]
 
+
+GROUP = st.sampled_from(["", "", "$share/g/", "$share/h/"])
+TREE_FILTER = st.lists(st.sampled_from(["a", "b", "+"]), min_size=1, max_size=5).map("/".join)
 
 
 @settings(max_examples=200, deadline=None)
@@ -712,6 +715,36 @@ def test_who_spent_its_share_and_is_too_fast_waits_for_both() -> None:
     for _ in range(40):
         bench.pass_time(S // 10)
     assert len(subscriber.messages()) == 1500
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_what_comes_again_and_is_not_safe_yet_is_held_back_and_looked_at_once(version: int) -> None:
+    bench = Bench(book(limits=Limits(slice_jobs_max=100)))
+    for number in range(10):
+        bench.client(f"s{number}").subscribe("t")
+    publisher, again = bench.client("p", version=4), bench.client("a", version=version)
+    again.say(Publish(topic="t", payload=b"", qos=2, packet_id=7))
+    assert isinstance(last(again), Pubrec)
+    repeated = encode(Publish(topic="t", payload=b"", qos=2, packet_id=7, dup=True), version)
+    sent = 0
+    for _ in range(10):
+        if publisher.connection.wants_bytes():
+            for _ in range(300):
+                publisher.publish("t", qos=1)
+        if again.connection.wants_bytes():
+            again.send_bytes(repeated * 500)
+            sent += 500
+        bench.turn()
+    assert 0 < sent <= 2 * REPEATED_MAX
+    assert sum(map(len, bench.broker.core.known_again.values())) <= sent
+    assert again.connection.holds == 1
+    again.connection.heard_ns -= 3600 * S  # what it says meanwhile is not read: it is not taken for silent
+    bench.broker.watch(again.connection, bench.now_ns)
+    assert not again.connection.closing
+    bench.run()
+    assert again.connection.wants_bytes()
+    assert [type(each) for each in again.take()] == [Pubrec] * sent
+    assert not bench.broker.core.known_again
 
 
 def test_routes_that_change_under_many_messages_are_looked_up_in_bounded_slices() -> None:
