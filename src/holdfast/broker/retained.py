@@ -122,8 +122,8 @@ class RetainedNames:
 
 
 class Walk:
-    """Through the names that a filter matches. It may rest anywhere, and holds few nodes then: where one of them
-    was removed, also those that were removed behind it since."""
+    """Through the names that a filter matches. It may rest anywhere. Then it holds a few nodes, and those
+    that were removed behind one that was."""
 
     def __init__(self, root: _Node, filter: bytes) -> None:
         # Where to go on: a node, how many levels lead to it, and whether also those behind it.
@@ -153,12 +153,16 @@ class Walk:
 
 
 def _walk(places: list[tuple[_Node, int, bool]], levels: list[bytes]) -> Iterator[bytes | None]:
+    """While it rests, the places are all that it holds."""
     node: _Node | None
     below: _Node | None
+    level = -1
     while places:
         node, at, chain = places.pop()
-        wanted = levels[at] if at < len(levels) else None
-        wild, rest = wanted in WILDCARDS, wanted == ANY
+        if at != level:
+            level, wanted = at, levels[at] if at < len(levels) else None
+            rest = wanted == ANY
+            wild, named = rest or wanted == ONE, rest or wanted is None
         below = None
         if wild:
             below = node.first
@@ -168,6 +172,6 @@ def _walk(places: list[tuple[_Node, int, bool]], levels: list[bytes]) -> Iterato
             places.append((node.behind, at, True))
         if below is not None:
             places.append((below, at if rest else at + 1, wild))
-        name = node.name if rest or wanted is None else None
-        node = below = None  # while it rests, its places are all that it holds
+        name = node.name if named else None
+        node = below = None
         yield name
