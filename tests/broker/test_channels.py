@@ -11,6 +11,7 @@ from holdfast.broker.channels import TOLD_AT_ONCE, WANTED_NS
 from holdfast.broker.work import FILTER, INTERRUPTED_PER_TURN
 from holdfast.config import Limits
 from holdfast.mqtt.channels import Offered, format_catalog
+from holdfast.mqtt.codec import encode
 from holdfast.mqtt.conventions import CATALOG_TOPIC, SUBSCRIPTIONS_TOPIC
 from holdfast.mqtt.packets import Properties, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe
 from holdfast.mqtt.reasons import Reason
@@ -288,3 +289,29 @@ def test_a_word_with_quality_2_is_taken_once() -> None:
     server.client.say(publish)
     told = [json.loads(packet.payload) for packet in server.client.take() if isinstance(packet, Publish)]
     assert [each["begins"] for each in told] == [True]
+
+
+def test_words_of_who_serves_cost_units_and_a_new_list_costs_little() -> None:
+    bench = Bench()
+    server = Server(bench).listen()
+    client = bench.client("c")
+    for _ in range(10):
+        client.subscribe("$channel/near/alice", properties=last(5))
+    packet = encode(Publish(topic=CATALOG_TOPIC, payload=format_catalog(CATALOG)), 5)
+    server.client.send_bytes(packet * 1000)
+    assert 0 < len(bench.broker.core.heard) < 10
+    bench.run()
+    server.hear()
+    assert len({token for token, *_ in server.known.take_wanted()}) == 10
+
+
+def test_a_catalog_has_so_many_bytes() -> None:
+    bench = Bench()
+    server = Server(bench).offer()
+    server.client.publish(CATALOG_TOPIC, format_catalog(CATALOG).ljust(2**20 + 1))
+    bench.run()
+    assert bench.events[-1] == (
+        "catalog refused",
+        {"client": "pipeline", "why": "a catalog has up to 1048576 bytes"},
+    )
+    assert refusal(bench.client("c"), "$channel/near/alice") == (0, "")

@@ -301,6 +301,29 @@ def test_a_member_that_is_overloaded_leaves_what_it_has_to_another() -> None:
     nothing_is_held(bench)
 
 
+def test_nobody_makes_room_for_a_message_that_is_handed_on() -> None:
+    limits = Limits(
+        queue_messages_max=10, queue_bytes_max=2**20, buffer_bytes_max=2**20, packet_bytes_max=2**19
+    )
+    bench = Bench(book(*CONTRACTS, limits=limits))
+    holds = bench.client("holds", properties=kept())
+    holds.subscribe("large/#", qos=1)
+    full = member(bench, "full")
+    leave(bench, holds, full)
+    publisher = bench.client("p", version=4)
+    for _ in range(10):
+        publisher.publish("large/1", b"x" * 70_000, qos=1)
+        publisher.publish("promised/1", b"x", qos=1)
+    bench.run()
+    leave(bench, member(bench, "other"))
+    publisher.publish("promised/1", b"x" * 300_000, qos=1)
+    bench.run()
+    assert "full" not in bench.broker.clients.sessions
+    assert session_of(bench, "holds").queued == 10
+    assert session_of(bench, "other").queued == 10  # what the other had
+    assert dropped(bench) == 1
+
+
 @pytest.mark.parametrize("at_once", [96, 480])
 def test_it_is_done_in_pieces(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session with much ends over many turns, and nobody else waits for that."""

@@ -293,3 +293,59 @@ def test_nothing_is_held_when_everyone_is_gone() -> None:
     bench.pass_time(1 * MS)
     system = bench.broker.core.retained_count
     assert bench.broker.core.messages_held == system
+
+
+def test_a_run_of_losses_ends_with_a_message_that_goes_out_at_once() -> None:
+    bench, subscriber, publisher = stalled(TOLERANT, PROMISED)
+    for round in range(3):
+        if round:
+            subscriber.read_again()
+            publish(bench, publisher, "tolerant/1", 1)
+            assert numbers(subscriber.messages(), "tolerant/1") == [0]
+            subscriber.stop_reading()
+        publish(bench, publisher, "promised/1", LIMITS.queue_messages_max)
+        publish(bench, publisher, "tolerant/1", 3)
+    subscriber.read_again()
+    assert not [packet for packet in subscriber.take() if isinstance(packet, Disconnect)]
+    assert "s" in bench.broker.clients.sessions
+
+
+def test_what_is_remembered_of_losses_is_in_the_weight_of_a_session_and_goes() -> None:
+    bench, subscriber, publisher = stalled(contract("names", "names/#", "50ms", 1), PROMISED)
+    session = bench.broker.clients.sessions["s"]
+    publish(bench, publisher, "promised/1", LIMITS.queue_messages_max)
+    before, total = session.weight, bench.broker.holdings.total
+    topics = [f"names/{number:05}/{'x' * 500}" for number in range(200)]
+    for topic in topics:
+        publish(bench, publisher, topic, 1)
+    assert session.weight - before > 200 * 500
+    assert bench.broker.holdings.total - total == session.weight - before
+    subscriber.read_again()
+    for topic in topics:
+        publish(bench, publisher, topic, 1)
+    assert session.weight == before
+    assert bench.broker.holdings.total == total
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_session_remembers_losses_of_so_many_topics_as_it_has_room_for(ends: bool) -> None:
+    limits = Limits(queue_messages_max=100, memory_bytes_max=2**26)
+    bench = Bench(book(contract("names", "names/#", "50ms", 1), PROMISED, limits=limits))
+    away = bench.client("away", properties=Properties(session_expiry=3600))
+    away.subscribe("#", qos=1)
+    bench.broker.lost(away.connection, bench.now_ns)
+    total = bench.broker.holdings.total
+    publisher = bench.client("p", version=4)
+    for number in range(100):
+        publisher.publish("promised/1", b"%d" % number, qos=1)
+    bench.run()
+    for number in range(16_000 if ends else 200):
+        publisher.publish(f"names/{number:05}/{'x' * 2000}", qos=1)
+        bench.turn()
+    assert bench.broker.holdings.total < limits.sessions_bytes_max
+    assert ("away" in bench.broker.clients.sessions) is not ends
+    if not ends:
+        bench.broker.clients.end(bench.broker.clients.sessions["away"], bench.now_ns)
+    bench.broker.lost(publisher.connection, bench.now_ns)
+    bench.run()
+    assert bench.broker.holdings.total < total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Iterator
 
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from tests.broker.bench import WALL_NS, Bench, Client, book
 
 from holdfast.broker import subscribing
+from holdfast.broker.core import REPEATED_MAX
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
-from holdfast.broker.retained import RetainedNames
+from holdfast.broker.replaying import SKIPPED_EVERY
+from holdfast.broker.retained import RetainedNames, _Node
 from holdfast.broker.rules import PUBLISHING_ALL
 from holdfast.broker.subscribing import CLEARED_AT_ONCE, FILTERS_AT_ONCE
 from holdfast.broker.subscriptions import SharedGroup
@@ -41,6 +44,7 @@ from holdfast.mqtt.packets import (
     Properties,
     Puback,
     Publish,
+    Pubrec,
     Suback,
     Subscribe,
     Subscription,
@@ -476,6 +480,43 @@ def test_many_replays_to_who_does_not_read_cost_one_look() -> None:
     assert len(got) < 1000  # a subscription that was replaced gets no more
 
 
+def nodes() -> int:
+    gc.collect()
+    return sum(isinstance(each, _Node) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("takes_some", [False, True])
+def test_a_walk_that_waits_for_its_client_keeps_few_names_that_went(takes_some: bool) -> None:
+    bench = Bench()
+    publisher = bench.client("p", version=4)
+    for number in range(200):
+        publisher.publish(f"r/0/{number}/x", b"x", retain=True, qos=1)
+    for number in range(90):
+        publisher.publish(f"r/{number}", b"x", retain=True, qos=1)
+    bench.run()
+    slow = bench.client("s", properties=Properties(receive_max=1))
+    slow.say(Subscribe(1, [Subscription(filter="r/+/+/x", qos=1)]))
+    before = nodes()
+    got: list[str] = []
+
+    def take() -> bool:
+        messages = slow.messages()
+        got.extend(each.topic for each in messages)
+        slow.say(*[Puback(packet_id=each.packet_id) for each in messages])
+        return bool(messages)
+
+    for number in range(90, 12_000):
+        publisher.publish(f"r/{number}", b"x", retain=True, qos=1)
+        publisher.publish(f"r/{number - 90}", b"", retain=True, qos=1)
+        if number % 200 == 0:
+            bench.run()
+            assert not takes_some or take()
+    assert nodes() - before < 2 * SKIPPED_EVERY
+    while take():
+        pass
+    assert sorted(got) == sorted(f"r/0/{number}/x" for number in range(200))
+
+
 LEVEL = st.sampled_from([b"a", b"b", b"$c", b""])
 NAME = st.lists(LEVEL, min_size=1, max_size=4).map(b"/".join).filter(bool)
 FILTER_OF_NAMES = st.sampled_from(
@@ -498,9 +539,12 @@ def test_a_walk_that_is_interrupted_finds_what_was_there_all_the_time(
     present, always, ever = set(start), set(start), set(start)
     found: list[bytes] = []
     walk = retained.walk(filter)
+    names = iter(walk)
     for steps, name, there in changes:
+        if not steps:
+            walk.skip_gone()
         for _ in range(steps):
-            each = next(walk, None)
+            each = next(names, None)
             if each is not None:
                 assert each in present
                 found.append(each)
@@ -512,7 +556,7 @@ def test_a_walk_that_is_interrupted_finds_what_was_there_all_the_time(
             retained.discard(name)
             present.discard(name)
             always.discard(name)
-    found += [name for name in walk if name is not None]
+    found += [name for name in names if name is not None]
     assert {name for name in always if matches(filter, name)} <= set(found)
     assert all(matches(filter, name) and name in ever for name in found)
     assert len([name for name in found if name in always]) == len(set(found) & always)
@@ -547,6 +591,20 @@ def test_filters_that_multiply_are_refused_in_words_and_others_are_not() -> None
         publisher.publish("a/" * 59 + str(number))
     assert core.tree.visited - visited <= 20 * core.tree.steps
     assert bench.client("h").subscribe("plant/+/line/+/temperature").reasons == [0]
+
+
+def test_who_subscribes_first_and_leaves_first_does_not_pay_for_who_came_after() -> None:
+    bench = Bench()
+    first, second = bench.client("a"), bench.client("b")
+    for wanted in ("a/+/" * 10 + "b", "$share/g/" + "a/+/" * 10 + "c"):
+        for _ in range(60):
+            for client in (first, second):
+                assert client.subscribe(wanted).reasons == [0]
+            assert first.subscribe(wanted, qos=1).reasons == [1]
+            for client in (first, second):
+                client.say(Unsubscribe(1, [wanted]))
+                client.take()
+            assert [client.connection.session.steps for client in (first, second)] == [0, 0]
 
 
 GROUP = st.sampled_from(["", "", "$share/g/", "$share/h/"])
@@ -657,6 +715,36 @@ def test_who_spent_its_share_and_is_too_fast_waits_for_both() -> None:
     for _ in range(40):
         bench.pass_time(S // 10)
     assert len(subscriber.messages()) == 1500
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_what_comes_again_and_is_not_safe_yet_is_held_back_and_looked_at_once(version: int) -> None:
+    bench = Bench(book(limits=Limits(slice_jobs_max=100)))
+    for number in range(10):
+        bench.client(f"s{number}").subscribe("t")
+    publisher, again = bench.client("p", version=4), bench.client("a", version=version)
+    again.say(Publish(topic="t", payload=b"", qos=2, packet_id=7))
+    assert isinstance(last(again), Pubrec)
+    repeated = encode(Publish(topic="t", payload=b"", qos=2, packet_id=7, dup=True), version)
+    sent = 0
+    for _ in range(10):
+        if publisher.connection.wants_bytes():
+            for _ in range(300):
+                publisher.publish("t", qos=1)
+        if again.connection.wants_bytes():
+            again.send_bytes(repeated * 500)
+            sent += 500
+        bench.turn()
+    assert 0 < sent <= 2 * REPEATED_MAX
+    assert sum(map(len, bench.broker.core.known_again.values())) <= sent
+    assert again.connection.holds == 1
+    again.connection.heard_ns -= 3600 * S  # what it says meanwhile is not read: it is not taken for silent
+    bench.broker.watch(again.connection, bench.now_ns)
+    assert not again.connection.closing
+    bench.run()
+    assert again.connection.wants_bytes()
+    assert [type(each) for each in again.take()] == [Pubrec] * sent
+    assert not bench.broker.core.known_again
 
 
 def test_routes_that_change_under_many_messages_are_looked_up_in_bounded_slices() -> None:

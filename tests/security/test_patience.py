@@ -1,11 +1,15 @@
 """What attempts that failed cost, and whom."""
 
+import tracemalloc
 from itertools import cycle
 from types import SimpleNamespace
 
 import pytest
 
+from holdfast.errors import PeerError
+from holdfast.security.bans import Bans
 from holdfast.security.checking import SUSPECT_WAITING_MAX
+from holdfast.security.config import BanLimits
 from holdfast.security.patience import (
     CLEAN_WAIT_NS_MAX,
     FORGOTTEN_NS,
@@ -15,6 +19,7 @@ from holdfast.security.patience import (
     Patience,
     Source,
 )
+from holdfast.security.users import NAME_CHARS_MAX, remembered_as
 from holdfast.security.waiting import Place, Room, Turns
 from holdfast.units import S
 
@@ -111,6 +116,31 @@ def test_what_is_remembered_of_failures_is_bounded() -> None:
         patience.failed(Source(f"{number}", f"{number}"), 0)
         patience.succeeded(Source(f"{number}", ""))
     assert len(patience._pairs) == len(patience._crowds) == len(patience._let_in) == KEPT_MAX
+
+
+@pytest.mark.parametrize("letter", ["x", "\U0001f600"])
+def test_a_name_as_long_as_a_packet_allows_is_remembered_in_little(letter: str) -> None:
+    """Nobody has it; but who says such names may say thousands of them, and each failure is remembered."""
+    long = [letter * 16_000 + str(number) for number in range(50)]
+    short = [remembered_as(name) for name in long]
+    assert len(set(short)) == 50
+    assert max(map(len, short)) <= NAME_CHARS_MAX
+    assert [remembered_as(name) for name in short] == short
+    assert remembered_as("alice") == "alice"
+    assert [Source.of("a", name) for name in long] == [Source("a", name) for name in short]
+
+    bans = Bans(BanLimits(guesses_max=2, flaps_max=1))
+    tracemalloc.start()
+    for name in long:
+        assert bans.guessed(name, "a", 0) is None
+        assert bans.flapped(name, "a", "c", 0) is None
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert taken < 50 * 4000
+    assert bans.guessed(long[0], "a", 0) is not None
+    with pytest.raises(PeerError):
+        bans.check_login(long[0], "a", 0)
+    bans.check_login(long[1], "a", 0)
 
 
 # The room

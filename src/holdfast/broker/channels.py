@@ -111,18 +111,19 @@ class Counts:
 class Listener:
     """One client that serves channels: the whole list first, changes as they come."""
 
-    def __init__(self, counts: Counts, epoch: str, wanted: list[str]) -> None:
+    def __init__(self, counts: Counts, epoch: str) -> None:
         self.epoch = epoch
         self.number = 0
         self._rest: Iterator[bytes] | None = counts.all()
         self._changed: dict[bytes, bool] = {}
-        self._wanted = wanted
+        self._wanted: list[str] | None = None  # from the first message on
 
     def changed(self, filter: bytes, there: bool) -> None:
         self._changed[filter] = there
 
     def want(self, token: str) -> None:
-        self._wanted.append(token)
+        if self._wanted is not None:
+            self._wanted.append(token)
 
     @property
     def waits(self) -> bool:
@@ -146,6 +147,8 @@ class Listener:
             else:
                 added.append(key_of(found))
                 room -= len(found)
+        if self._wanted is None:
+            self._wanted = [token for token, want in wants.items() if not want.answered]
         tokens, self._wanted = self._wanted[:WANTED_AT_ONCE], self._wanted[WANTED_AT_ONCE:]
         open_wants = [(token, wants[token]) for token in tokens if token in wants]
         self.number += 1
@@ -236,8 +239,7 @@ class Channels:
         """The client hears the whole list, from now on."""
         self._epochs += 1
         epoch = f"{self.broker.name}-{self._epochs}"
-        wanted = [token for token, want in self.wants.items() if not want.answered]
-        self.listeners[session] = Listener(self.counts, epoch, wanted)
+        self.listeners[session] = Listener(self.counts, epoch)
 
     # What may be subscribed to
 
@@ -373,6 +375,8 @@ class Channels:
         if session is None or heard.topic != CATALOG_TOPIC.encode():
             return
         try:
+            if len(heard.payload) > self.broker.limits.control_bytes_max:
+                raise ValueError(f"a catalog has up to {self.broker.limits.control_bytes_max} bytes")
             catalog = parse_catalog(heard.payload)
             if session.key not in self._catalogs and len(self._catalogs) >= CATALOGS_MAX:
                 raise ValueError(f"up to {CATALOGS_MAX} clients offer channels")

@@ -21,7 +21,7 @@ from holdfast.mqtt.wire cimport read_u16, read_varint, utf8_valid, varint_size
 
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import decode
-from holdfast.mqtt.conventions import CHANNEL_TOPICS, RESERVED_TOPICS
+from holdfast.mqtt.conventions import CATALOG_TOPIC, CHANNEL_TOPICS, RESERVED_TOPICS
 
 cdef enum:
     CONNECT = 1
@@ -39,9 +39,13 @@ cdef enum:
     REFUSAL_UNITS = 24          # counting and telling that a message was refused
     ACKNOWLEDGEMENT_UNITS = 4   # one with a reason or properties
     BYTES_IN_UNIT = 8           # of small properties, each of which becomes an object
+    WORD_UNITS = 12             # a word of who serves channels to the broker itself
+    CATALOG_UNITS = 512         # a catalog: then who offers it hears all anew
+    WORD_BYTES_IN_UNIT = 64
 
 cdef tuple RESERVED = tuple(name.encode() for name in RESERVED_TOPICS)
 cdef bytes CHANNEL = CHANNEL_TOPICS.encode()
+cdef bytes CATALOG = CATALOG_TOPIC.encode()
 cdef Topic denied
 cdef Topic* DENIED = &denied    # no topic: its client may not publish to it, and it is not in the table
 
@@ -396,8 +400,12 @@ cdef class Connection(Intake):
 
     cdef bint _hear(self, Topic* topic, Draft* draft) noexcept:
         """Whether this is a word of a client that serves channels to the broker itself; it is taken then."""
+        cdef int64_t units = (CATALOG_UNITS if begins(topic, CATALOG) else WORD_UNITS) + (
+            draft.payload_size // WORD_BYTES_IN_UNIT)
         if not begins(topic, CHANNEL) or topic.size == len(CHANNEL) or topic.text[len(CHANNEL)] != 0x24:
             return 0
+        self.core.work_left -= units
+        self._pay(self.core.work_left + units)
         self.core.heard.append((
             self.session.key,
             PyBytes_FromStringAndSize(<char*>topic.text, topic.size),

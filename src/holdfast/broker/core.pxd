@@ -19,6 +19,10 @@ from holdfast.broker.subscriptions cimport Subscription, SubscriptionTree
 from holdfast.broker.topics cimport Ahead
 
 
+cpdef enum:
+    REPEATED_MAX = 1024     # of one connection, that came again and is not safe yet: then it is not read
+
+
 cdef struct Draft:
     # What a PUBLISH says, still in the reader's buffer.
     const uint8_t* props
@@ -39,7 +43,7 @@ cdef struct Draft:
 @cython.final
 cdef class Core(RetainedMessages):
     cdef readonly SubscriptionTree tree
-    cdef readonly list known_again      # (topic, link, index): acknowledgements of what came again
+    cdef readonly dict known_again      # link -> acknowledgements of what came again, in order: topic, index
     cdef public list heard              # words of clients that serve channels, for plain Python
     cdef public list slowed             # connections that were too fast, for plain Python to let go on later
     cdef readonly uint64_t number       # publications accepted so far

@@ -8,6 +8,8 @@ from holdfast.broker.retained_messages import RetainedMessages
 from holdfast.broker.subscriptions import Ended, Subscription, SubscriptionTree
 from holdfast.broker.terms import Terms
 
+REPEATED_MAX: int
+
 class Core(RetainedMessages):
     tree: SubscriptionTree
     number: int
@@ -15,7 +17,7 @@ class Core(RetainedMessages):
     terms_for: Callable[[bytes], Terms]
     heard: list[tuple[str, bytes, bytes, int, bytes, int, int]]
     slowed: list[Connection]
-    known_again: list[tuple[bytes, Link, int]]
+    known_again: dict[Link, deque[tuple[bytes, int]]]
     to_backup_ns: int
     failover_ns: int
     selective: bool

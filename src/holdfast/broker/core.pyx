@@ -80,7 +80,7 @@ cdef class Core(RetainedMessages):
         self.backup_bytes_max = limits.backup_bytes_max
         self.board.untold.wait_ns = limits.marks_lag_ns // 2
         self.selective = True
-        self.known_again = []
+        self.known_again = {}
         self.heard = []
         self.slowed = []
 
@@ -557,23 +557,22 @@ cdef class Core(RetainedMessages):
         if topic.unsafe == 0:
             source.settle(<uint32_t>ack, 0)
         else:
-            self.known_again.append((PyBytes_FromStringAndSize(<char*>topic.text, topic.size), source, ack))
+            waiting = self.known_again.setdefault(source, deque())
+            waiting.append((PyBytes_FromStringAndSize(<char*>topic.text, topic.size), ack))
+            if len(waiting) == REPEATED_MAX:
+                source.hold()
 
     def acknowledge_repeated(self) -> None:
-        """Tells the publishers of what came again, as far as it is safe by now, or the journal takes nothing."""
-        cdef list still = []
-        cdef Topic* topic
+        """Tells the publishers of what came again, as far as it is safe by now, or the journal takes nothing. Who
+        waits for one message waits with all that it sent again behind that: acknowledgements keep their order."""
         cdef Link source
-        for name, source, ack in self.known_again:
-            topic = self.topics.find(<const uint8_t*>(<char*>name), len(name),
-                                     self.topics.hash_of(<const uint8_t*>(<char*>name), len(name)))
-            if topic != NULL and self.journal_refuses and (<Terms>topic.terms).durable:
-                source.unjournaled(<uint32_t>ack, name)
-            elif topic != NULL and topic.unsafe:
-                still.append((name, source, ack))
-            else:
-                source.settle(<uint32_t>ack, 0)
-        self.known_again = still
+        for source, waiting in list(self.known_again.items()):
+            while waiting and (source.closing or self.tell_repeated(source, waiting[0][0], waiting[0][1])):
+                waiting.popleft()
+                if len(waiting) == REPEATED_MAX - 1:
+                    source.unhold()
+            if not waiting:
+                del self.known_again[source]
 
     # After a crash of the primary
 

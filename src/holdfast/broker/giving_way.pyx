@@ -53,16 +53,33 @@ cdef bint give_way(Session session, Message* m):
         return 1
     if not m.flags & FINITE:
         return 0
-    if session.runs is None:
-        session.runs = {}
     name = name_of(m.topic)
-    run = session.runs.get(name, 0)
-    if <int64_t>run < m.topic.loss:
+    run = 0 if session.runs is None else session.runs.get(name, 0)
+    if <int64_t>run < m.topic.loss and (run or session.may_take(RUN_BYTES + m.topic.size)):
+        if run == 0:
+            session.weigh(RUN_BYTES + m.topic.size)
+        if session.runs is None:
+            session.runs = {}
         session.runs[name] = run + 1
         (<Terms>m.topic.terms).lose(run + 1, 0, session.board.wall_ns)
     else:
         overload(session, False)
     return 0
+
+
+cdef void end_run(Session session, Message* m):
+    """A message of a topic is kept or sent: those lost before it are in a row with no others."""
+    if session.runs.pop(name_of(m.topic), 0):
+        session.weigh(-<int64_t>(RUN_BYTES + m.topic.size))
+        session.runs = session.runs or None
+
+
+cdef void forget_runs(Session session):
+    """The session ends."""
+    if session.runs is not None:
+        for name in session.runs:
+            session.weigh(-<int64_t>(RUN_BYTES + len(name)))
+        session.runs = None
 
 
 cdef void relieve(Pool* pool):

@@ -101,5 +101,5 @@ cdef inline bint has_room(Session session, Message* m) noexcept:
     return not (session.over or session.reported or session.given_up
                 or session.queued >= session.queue_messages_max
                 or session.queued_bytes + m.size > session.queue_bytes_max
-                or session.share.pool.bytes + ENTRY_BYTES > session.share.pool.soft
+                or session.share.pool.bytes + ENTRY_BYTES + (0 if m.kept else m.size) > session.share.pool.soft
                 or (m.flags & RECOVERED and session.has(m)))

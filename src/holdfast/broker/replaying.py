@@ -13,10 +13,10 @@ Laws:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast.broker.retained import Walk
 from holdfast.broker.session import Session
 from holdfast.broker.subscriptions import Subscription
 from holdfast.units import MS
@@ -31,6 +31,7 @@ AT_ONCE = 128  # units for one session before the next one has its turn
 SETTLED_EVERY_NS = 100 * MS
 LOOKS_AT_ONCE = 256  # at sessions that may have acknowledged everything
 SETTLED_AT_ONCE = 64  # subscriptions of which it is told
+SKIPPED_EVERY = 1000  # names that go while a walk waits for its client; then it lets go of them
 GONE_MAX = 10_000  # names that go while a walk rests; a walk keeps those that follow its place
 
 
@@ -40,8 +41,8 @@ class Owed:
 
     waiting: OrderedDict[str, tuple[int, int]] = field(default_factory=OrderedDict)  # until, coming
     offered: dict[str, int] = field(default_factory=dict)  # all of it, and it may not be acknowledged; until
-    names: Iterator[bytes | None] | None = None  # those of the first that waits, as far as it came
-    gone: int = 0  # names that had gone when the walk began to rest
+    names: Walk | None = None  # those of the first that waits, as far as it came
+    gone: int = 0  # names that had gone when the walk began to rest, or let go of those last
     coming: int = 0  # of its client: who has QoS 0 is owed nothing after the next
     mark: int | None = None  # when this many deliveries are over, what was offered is
     listed: bool = False
@@ -122,6 +123,9 @@ class Replays:
             spent = 1
             if owed is not None:
                 spent = self._some(session, owed, min(units, AT_ONCE))
+                if owed.names is not None and self._names.gone - owed.gone > SKIPPED_EVERY:
+                    owed.gone = self._names.gone
+                    spent += owed.names.skip_gone()
                 owed.listed = bool(owed.waiting) and is_there(session)
                 if owed.listed:
                     self.order.append(session)
@@ -150,6 +154,7 @@ class Replays:
                 continue
             if owed.names is None:
                 owed.names = self._names.walk(subscription.filter)
+                owed.gone = self._names.gone
             for name in owed.names:
                 spent += 1
                 if name is not None:

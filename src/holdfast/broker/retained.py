@@ -17,7 +17,7 @@ class _Node:
     """One level. The children of a node are a chain too, which a walk follows from one to the next; a node
     that was removed has nothing below it, and still knows who came behind it."""
 
-    __slots__ = ("before", "behind", "children", "first", "last", "name")
+    __slots__ = ("before", "behind", "children", "first", "gone", "last", "name")
 
     def __init__(self) -> None:
         self.children: dict[bytes, _Node] | None = None
@@ -26,6 +26,7 @@ class _Node:
         self.last: _Node | None = None
         self.before: _Node | None = None
         self.behind: _Node | None = None
+        self.gone = False
 
     def child(self, level: bytes) -> _Node:
         """The child of that level, made if there is none."""
@@ -54,6 +55,7 @@ class _Node:
         else:
             child.behind.before = child.before
         child.before = None
+        child.gone = True
 
 
 class RetainedNames:
@@ -114,25 +116,62 @@ class RetainedNames:
         """Every name that the filter matches."""
         return [name for name in self.walk(filter) if name is not None]
 
-    def walk(self, filter: bytes) -> Iterator[bytes | None]:
+    def walk(self, filter: bytes) -> Walk:
         """The same node by node: a name that the filter matches, or None for a node that has none."""
-        levels = filter.split(b"/")
+        return Walk(self._root(filter), filter)
+
+
+class Walk:
+    """Through the names that a filter matches. It may rest anywhere. Then it holds a few nodes, and those
+    that were removed behind one that was."""
+
+    def __init__(self, root: _Node, filter: bytes) -> None:
         # Where to go on: a node, how many levels lead to it, and whether also those behind it.
-        stack: list[tuple[_Node, int, bool]] = [(self._root(filter), 0, False)]
-        while stack:
-            start, at, chain = stack.pop()
-            node: _Node | None = start
-            wanted = levels[at] if at < len(levels) else None
-            wild, rest = wanted in WILDCARDS, wanted == ANY
-            while node is not None:
-                below = None
-                if wild:
-                    below = node.first
-                elif wanted is not None and node.children is not None:
-                    below = node.children.get(wanted)
-                if below is not None:
-                    if chain and node.behind is not None:
-                        stack.append((node.behind, at, True))
-                    stack.append((below, at if rest else at + 1, wild))
-                yield node.name if rest or wanted is None else None
-                node = node.behind if chain and below is None else None
+        self._places: list[tuple[_Node, int, bool]] = [(root, 0, False)]
+        self._names = _walk(self._places, filter.split(b"/"))
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        return self._names
+
+    def skip_gone(self) -> int:
+        """Lets go of nodes that were removed; returns how many it looked at."""
+        looked = 0
+        places = self._places.copy()
+        self._places.clear()
+        for start, at, chain in places:
+            node: _Node | None = start if chain or not start.gone else None
+            passed: list[_Node] = []
+            while node is not None and node.gone:
+                passed.append(node)
+                node = node.behind
+            for each in passed:
+                each.behind = node  # other walks that rest there need not look again
+            looked += 1 + len(passed)
+            if node is not None:
+                self._places.append((node, at, chain))
+        return looked
+
+
+def _walk(places: list[tuple[_Node, int, bool]], levels: list[bytes]) -> Iterator[bytes | None]:
+    """While it rests, the places are all that it holds."""
+    node: _Node | None
+    below: _Node | None
+    level = -1
+    while places:
+        node, at, chain = places.pop()
+        if at != level:
+            level, wanted = at, levels[at] if at < len(levels) else None
+            rest = wanted == ANY
+            wild, named = rest or wanted == ONE, rest or wanted is None
+        below = None
+        if wild:
+            below = node.first
+        elif wanted is not None and node.children is not None:
+            below = node.children.get(wanted)
+        if chain and node.behind is not None:
+            places.append((node.behind, at, True))
+        if below is not None:
+            places.append((below, at if rest else at + 1, wild))
+        name = node.name if named else None
+        node = below = None
+        yield name

@@ -10,8 +10,9 @@
 #   who pays is a client identifier; what another broker or a journal brought is nobody's
 #   a quota of its user or address may forbid it besides: nothing is paid for what is refused by either
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from holdfast.broker.link cimport Link
 from holdfast.broker.message cimport Ledger, Message, Topic
 from holdfast.broker.protection cimport Protection
 from holdfast.broker.topics cimport TopicTable
@@ -36,5 +37,6 @@ cdef class RetainedMessages(Protection):
     cdef bint room_to_retain(self, Topic* topic, Message* m, uint64_t account)
     cdef bint within_quota(self, Topic* topic, Message* m) noexcept
     cdef void pay_retained(self, Topic* topic, Message* m, uint64_t account)
+    cdef bint tell_repeated(self, Link source, bytes name, uint32_t ack)
     cdef void _charge(self, uint64_t account, int64_t size)
     cdef void _name_retained(self, Topic* topic, bint present) noexcept

@@ -2,14 +2,16 @@
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from holdfast.broker.link cimport Link
 from holdfast.broker.message cimport (
     RETAIN, Message, Topic, message_drop, message_hold, message_payload, message_props, topic_give_back,
 )
 from holdfast.broker.refusals cimport NO_QUOTA, NO_ROOM
 from holdfast.broker.session cimport AGAIN
 from holdfast.broker.subscriptions cimport Subscription
+from holdfast.broker.terms cimport Terms
 from holdfast.broker.topics cimport topic_bytes
 
 
@@ -148,3 +150,15 @@ cdef class RetainedMessages(Protection):
             self.retained_names.add(name)
         else:
             self.retained_names.discard(name)
+
+    cdef bint tell_repeated(self, Link source, bytes name, uint32_t ack):
+        """Whether a message that came again is safe, or refused; its publisher is told."""
+        cdef const uint8_t* text = <const uint8_t*>(<char*>name)
+        cdef Topic* topic = self.topics.find(text, len(name), self.topics.hash_of(text, len(name)))
+        if topic != NULL and self.journal_refuses and (<Terms>topic.terms).durable:
+            source.unjournaled(ack, name)
+        elif topic != NULL and topic.unsafe:
+            return 0
+        else:
+            source.settle(ack, 0)
+        return 1

@@ -8,7 +8,7 @@ from libc.stdlib cimport free, malloc
 
 from holdfast.broker.awaiting cimport OF_SESSION, await_number
 from holdfast.broker.copies cimport ANNOUNCED, FLIGHT, LANDED, TAKEN
-from holdfast.broker.giving_way cimport make_room, room_among_all
+from holdfast.broker.giving_way cimport end_run, forget_runs, make_room, room_among_all
 from holdfast.broker.handing_on cimport hand_on, part_with, part_with_flight
 from holdfast.broker.histogram cimport add_to
 from holdfast.broker.identifiers cimport forget_received
@@ -91,7 +91,8 @@ cdef class Session:
         self._drop_everything()
         self.board.log_flight(0, self.serial, 0)
         forget_received(self)
-        self.recovered = self.runs = None
+        forget_runs(self)
+        self.recovered = None
 
     cpdef void give_up(self, bint at_once=True):
         """More waits for the client than may: it is sent no more, and what it has not confirmed counts as dropped.
@@ -237,6 +238,8 @@ cdef class Session:
         elif qos and self.share.pool.bytes > self.share.pool.soft and not room_among_all(self, m):
             self.drop(m)
         else:
+            if self.runs is not None and m.flags & FINITE:
+                end_run(self, m)
             self.send(m, qos, bits, ids)
             if m.size >= LARGE_BYTES:
                 self.board.spread += m.size
@@ -361,7 +364,7 @@ cdef class Session:
                 self.drop(m)
             return
         if self.runs is not None and m.flags & FINITE:
-            self.runs.pop(name_of(m.topic), None)
+            end_run(self, m)
         job.major = m.major
         job.minor = m.minor
         job.message = m

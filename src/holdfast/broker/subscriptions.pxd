@@ -7,6 +7,8 @@
 #   below the most costly of its levels, and below '+'. So no topic takes more than the root says, whatever it is
 #   to join and to leave a group costs the same, however many are in it; who is picked is found by looking at as
 #   many members as `looked` says
+#   what a subscription made the longest way longer is its session's share as long as it stands, whoever else has the
+#   same filter
 #   the tree weighs what its nodes and subscriptions do. Who subscribes pays for every level of its filters, shared
 #   or not, so its own weight changes only when it does something
 
@@ -50,6 +52,7 @@ cdef class Subscription:
     cdef public uint64_t since          # the first publication that it sees
     cdef SharedGroup within             # of a shared subscription that was entered
     cdef OfGroup note                   # of a shared subscription
+    cdef uint32_t raised                # by how many steps it made the longest way through the tree longer
     cdef public uint64_t owed           # up to which publication its client may still lack retained messages; 0: none
 
 
@@ -74,7 +77,7 @@ cdef class SharedGroup:
     cdef size_t turn
     cdef size_t looked          # at so many members, to find the last that was picked
     cdef bint join(self, Subscription subscription)
-    cdef bint leave(self, Session session)
+    cdef Subscription leave(self, Session session)
     cdef bint has_others(self, Session session)
     cdef Subscription pick(self, uint64_t number)
     cdef Subscription pick_again(self, Message* m)
@@ -103,7 +106,7 @@ cdef class SubscriptionTree:
     cdef void _weigh(self, Session session, bytes filter, str group, Py_ssize_t levels, int sign) noexcept
     cdef list match(self, bytes topic)
     cdef SharedGroup group_at(self, bytes filter, str group)
+    cdef Subscription _leave(self, dict groups, str name, Session session)
     cdef uint32_t _raise(self, list path, list levels)
-    cdef bint _leave(self, dict groups, str name, Session session) except -1
     cdef void _prune(self, list path, list levels) except *
     cdef void _walk(self, Node node, list levels, Py_ssize_t at, list found) except *

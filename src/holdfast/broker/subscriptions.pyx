@@ -136,23 +136,25 @@ cdef class SharedGroup:
         subscription.session.in_group = True
         self.since = min(self.since, subscription.since)
         if at is not None:
+            subscription.raised = (<Subscription>self.members[at]).raised
             self.members[at] = subscription
             return 0
         self._places[subscription.session] = len(self.members)
         self.members.append(subscription)
         return 1
 
-    cdef bint leave(self, Session session):
-        """The last member takes its place; whether it was one."""
-        cdef Subscription last
+    cdef Subscription leave(self, Session session):
+        """The last member takes its place; its subscription, if it was one."""
+        cdef Subscription last, left
         at = self._places.pop(session, None)
         if at is None:
-            return 0
+            return None
+        left = self.members[at]
         last = self.members.pop()
-        if last.session is not session:
+        if last is not left:
             self.members[at] = last
             self._places[last.session] = at
-        return 1
+        return left
 
     cdef bint has_others(self, Session session):
         return len(self.members) > (1 if session in self._places else 0)
@@ -267,6 +269,7 @@ cdef class SubscriptionTree:
         cdef bytes level
         cdef dict place
         cdef bint fresh
+        subscription.raised = 0
         if below:
             levels.pop()
         for level in levels:
@@ -292,7 +295,10 @@ cdef class SubscriptionTree:
                 if node.here is None:
                     node.here = {}
                 place = node.here
-            fresh = subscription.session not in place
+            before = place.get(subscription.session)
+            fresh = before is None
+            if not fresh:
+                subscription.raised = (<Subscription>before).raised
             place[subscription.session] = subscription
         else:
             if below:
@@ -308,6 +314,7 @@ cdef class SubscriptionTree:
                 group = place[subscription.group] = SharedGroup(subscription.group)
             fresh = (<SharedGroup>group).join(subscription)
         self.grown = self._raise(path, levels)
+        subscription.raised += self.grown
         subscription.session.steps += self.grown
         if fresh:
             self.count += 1
@@ -364,6 +371,7 @@ cdef class SubscriptionTree:
         cdef list path = [self.root]
         cdef Node node = self.root
         cdef dict place
+        cdef Subscription gone
         if below:
             levels.pop()
         for level in levels:
@@ -373,26 +381,26 @@ cdef class SubscriptionTree:
             path.append(node)
         if group is None:
             place = node.below if below else node.here
-            if not place or session not in place:
-                return False
-            del place[session]
-        elif not self._leave(node.shared_below if below else node.shared_here, group, session):
+            gone = (place or {}).pop(session, None)
+        else:
+            gone = self._leave(node.shared_below if below else node.shared_here, group, session)
+        if gone is None:
             return False
         self.count -= 1
         self._weigh(session, filter, group, len(levels) + below, -1)
         self.grown = 0
-        session.steps -= self.root.steps
+        session.steps -= gone.raised
         self._prune(path, levels)
-        session.steps += self.root.steps
         return True
 
-    cdef bint _leave(self, dict groups, str name, Session session) except -1:
-        group = (groups or {}).get(name)
-        if group is None or not (<SharedGroup>group).leave(session):
-            return 0
-        if not group.members:
-            del groups[name]
-        return 1
+    cdef Subscription _leave(self, dict groups, str name, Session session):
+        cdef Subscription left = None
+        cdef SharedGroup group = (groups or {}).get(name)
+        if group is not None:
+            left = group.leave(session)
+            if not group.members:
+                del groups[name]
+        return left
 
     cdef void _prune(self, list path, list levels) except *:
         """Removes nodes that nobody needs any more; those above them know."""

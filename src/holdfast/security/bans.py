@@ -3,7 +3,7 @@
 Laws:
 - a ban is of one client of one user, or of one user at one address: nobody else is banned by it
 - every ban has an end
-- what is remembered is bounded: the oldest goes first
+- what is remembered is bounded, however long the names: the oldest goes first
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from msgspec import Struct
 from holdfast.errors import PeerError
 from holdfast.mqtt.reasons import Reason
 from holdfast.security.config import BanLimits
+from holdfast.security.users import remembered_as
 from holdfast.units import S
 
 KEPT_MAX = 10_000
@@ -52,7 +53,7 @@ class Bans:
     def guessed(self, user: str, address: str, now_ns: int) -> Banned | None:
         """A login failed: with as many as may, its user is banned there."""
         most = self.limits.guesses_max
-        return None if most is None else self._count(Banned("guesses", user, address, ""), most, now_ns)
+        return None if most is None else self._count(_guesser(user, address), most, now_ns)
 
     def _count(self, whom: Banned, enough: int, now_ns: int) -> Banned | None:
         tally = self._tallies.pop(whom, None)
@@ -73,7 +74,7 @@ class Bans:
 
     def check_login(self, user: str, address: str, now_ns: int) -> None:
         words = "too many logins of this user failed from there"
-        self._check(Banned("guesses", user, address, ""), words, now_ns)
+        self._check(_guesser(user, address), words, now_ns)
 
     def _check(self, whom: Banned, words: str, now_ns: int) -> None:
         until_ns = self._until_ns.get(whom)
@@ -92,7 +93,11 @@ class Bans:
 
 
 def _flapper(user: str, address: str, client_id: str) -> Banned:
-    return Banned("flaps", user, "" if user else address, client_id)
+    return Banned("flaps", remembered_as(user), "" if user else address, client_id)
+
+
+def _guesser(user: str, address: str) -> Banned:
+    return Banned("guesses", remembered_as(user), address, "")
 
 
 def _keep(kept: dict[Banned, int] | dict[Banned, Tally], whom: Banned, value: int | Tally) -> None:

@@ -122,7 +122,7 @@ class Checking:
 
     def take(self, wanted: Wanted) -> bool:
         """Begins to check; False when too many wait."""
-        source, now_ns = Source(wanted.attempt.address, wanted.attempt.username), time.monotonic_ns()
+        source, now_ns = Source.of(wanted.attempt.address, wanted.attempt.username), time.monotonic_ns()
         place = Place(wanted, source, failed=self._patience.remembers(source, now_ns))
         suspect = self._patience.suspects(source, now_ns)
         loser = self._room.enter(place, SUSPECT_WAITING_MAX if suspect else None)

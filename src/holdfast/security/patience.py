@@ -10,7 +10,7 @@ Laws:
 - who did not fail itself is never refused for the failures of others, and waits CLEAN_WAIT_NS_MAX for them at
   most; whom an address let in before does not wait for others at all
 - nobody waits longer than WAIT_NS_MAX: an attempt that would is refused instead
-- what is remembered is bounded, and forgotten
+- what is remembered is bounded, however long the names, and forgotten
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from holdfast.security.users import remembered_as
 from holdfast.units import MS, S
 
 FREE_FAILURES = 3
@@ -35,6 +36,10 @@ class Source(NamedTuple):
 
     address: str
     user: str
+
+    @classmethod
+    def of(cls, address: str, name: str) -> Source:
+        return cls(address, remembered_as(name))
 
     @property
     def crowds(self) -> tuple[tuple[str, str], tuple[str, str]]:

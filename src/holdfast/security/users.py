@@ -10,6 +10,7 @@ Laws:
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
 NAME_CHARS_MAX = 200
+SHOWN_CHARS = 100  # of a name that is longer
 PASSWORD_BYTES_MAX = 1024
 USERS_MAX = 1_000_000
 NAME_SPECIAL = ":+#/"
@@ -44,6 +46,13 @@ def problem_of_name(name: str) -> str:
     if name[0] in "$#" or any(char in name for char in NAME_SPECIAL):
         return "a name has no ':', '+', '#' or '/', and no '$' in front: it may stand in topics"
     return ""
+
+
+def remembered_as(name: str) -> str:
+    """The name under which failures are remembered: one that nobody can have may be as long as a packet."""
+    if len(name) <= NAME_CHARS_MAX:
+        return name
+    return f"{name[:SHOWN_CHARS]}…{hashlib.blake2b(name.encode(), digest_size=32).hexdigest()}"
 
 
 @cache
