@@ -23,7 +23,7 @@ from holdfast.replication.hearing import WORDS_PER_TURN
 from holdfast.replication.messages import PROTOCOL, Hello, digest_of, encode_word
 from holdfast.replication.peers import PeerState
 from holdfast.replication.roles import Role
-from holdfast.replication.views import View
+from holdfast.replication.views import View, next_number
 
 AB = frozenset("ab")
 DIALS_NS = 50 * MS  # between two dials of one that nobody answers: all that a lone member wakes for
@@ -757,3 +757,17 @@ def test_a_connection_that_is_reset_makes_no_heir_take_over(later: int, stays: b
     again.feed(frame(words), group.now_ns, group.wall_ns)
     b.turn(group.now_ns, group.wall_ns)
     assert (b.role is Role.SYNCING) is stays
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_clients_of_a_stale_primary_are_told_where_to_go_whoever_told_it(size: int) -> None:
+    """It heard of the later view from a member that does not serve."""
+    group = Group(size)
+    group.pass_time(100 * MS)
+    client = group.client("c")
+    a, first = group.members["a"], group.primary.view.heirs[0]
+    a.heard_of(next_number(a.view.number, a.group.index_of(first)), group.now_ns)
+    group.turn()
+    told = farewell(client)
+    assert told.reason == Reason.SERVER_MOVED
+    assert told.properties.server_reference == a.group.member(first).mqtt

@@ -174,7 +174,7 @@ class Contest:
             self._not_answered(None if was_unanswered else why, now_ns)
         elif standing is not None:
             self.member.event("claim lost", {"view": number, "why": why})
-            self.member.overruled(standing, now_ns)
+            self.member.overruled(standing.number, now_ns)
 
     def _not_answered(self, why: str | None, now_ns: int) -> None:
         """`why` is None if that was said already."""

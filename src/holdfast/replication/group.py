@@ -146,6 +146,11 @@ class GroupConfig(Checked, frozen=True, kw_only=True):
     def index_of(self, name: str) -> int:
         return next(index for index, member in enumerate(self.members) if member.name == name)
 
+    def owner_of(self, number: int) -> str:
+        """The member whose view that is; "" if this file does not name it."""
+        index = number % MEMBERS_MAX
+        return self.members[index].name if index < len(self.members) else ""
+
     def member(self, name: str) -> MemberConfig:
         return self.members[self.index_of(name)]
 

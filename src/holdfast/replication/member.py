@@ -98,7 +98,6 @@ class Member:
         self._due_ns = now_ns
         self._looked = True  # around, since it was asked whom to dial
         self.view_max = 0  # the highest view anybody told of
-        self.successor = ""  # whose that is, if it was told
         self.entitled = 0  # the last view that we served, or were an heir in: our state is that or newer
         self.recalled_of = NO_VIEW  # whose messages a journal brought back
         self.entitled_by = ""  # who served then, if that was since we started
@@ -389,7 +388,7 @@ class Member:
         sighting = self.peers.sightings.get(hello.name)
         if sighting is None:
             return
-        self.heard_of(hello.view, now_ns, hello.name if hello.role is Role.PRIMARY else "")
+        self.heard_of(hello.view, now_ns)
         if hello.role is Role.PRIMARY and self.stands(sighting.index, hello.view):
             self.happen(Happening.DROPPED, now_ns)
 
@@ -418,19 +417,18 @@ class Member:
         elif not self.serving.outgrow(state, now_ns):
             self.heard_of(view, now_ns)
 
-    def heard_of(self, number: int, now_ns: int | None = None, holder: str = "") -> None:
-        """Somebody, perhaps a client, knows that view, and perhaps whose it is."""
+    def heard_of(self, number: int, now_ns: int | None = None) -> None:
+        """Somebody, perhaps a client, knows that view."""
         if number > self.view_max:
             self.view_max = number
-            self.successor = holder
             if self.serving.outranks(number % MEMBERS_MAX):
                 self.serving.open_above(number, self.turned_ns if now_ns is None else now_ns)
             elif self.role is Role.PRIMARY and number > self.view.number:
                 self.happen(Happening.HIGHER_VIEW, self.turned_ns if now_ns is None else now_ns)
 
-    def overruled(self, standing: Standing, now_ns: int) -> None:
+    def overruled(self, number: int, now_ns: int) -> None:
         """The arbiter gave a view above ours to another, whether that was known here or not."""
-        self.view_max, self.successor = max(self.view_max, standing.number), standing.holder
+        self.view_max = max(self.view_max, number)
         self.happen(Happening.HIGHER_VIEW, now_ns)
 
     # Roles

@@ -62,7 +62,7 @@ def step_down(member: Member, now_ns: int, successor: Peer | None) -> None:
     member.recorder.unsent.clear()
     member.recorder.give_up("this broker does not serve any more")
     member.serving.stop()
-    name = member.successor if successor is None else successor.state.name
+    name = member.group.owner_of(member.view_max) if successor is None else successor.state.name
     member.view = View(member.view_max, name if name != member.name else "")
     member.tell_clients()
     member.door.close(now_ns)
