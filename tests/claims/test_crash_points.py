@@ -370,7 +370,7 @@ def test_a_depth_of_two_is_met_by_the_next_heir(start: StartPlant) -> None:
 
 
 def test_a_subscribe_takes_effect_when_it_is_read(pair: Plant) -> None:
-    """failover.md: "A SUBSCRIBE takes effect when it is read: what is published after it, on whatever
+    """failover.md: "A SUBSCRIBE takes effect when it is read: what the broker reads after it, on whatever
     connection, comes."
 
     A hundred times on one connection, and at once PUBLISH on another.
