@@ -13,23 +13,31 @@ from conformance.wire import P, Type, Will
 from support.brokers import START_S_MAX, BrokerProcess, StartBroker, wait_until
 from support.disks import fill
 from support.groups import PATIENT
+from support.zookeeper import ZooKeeperProcess
 
 from .conftest import StartPlant
 from .plant import (
     FOREVER,
+    QUICK,
     TAKEN,
     Listener,
     ask_connect,
     come_back,
     leave_session,
+    never,
     numbers,
     publish_all,
     reads,
+    run_holdfast,
     write_contracts,
 )
 
 HOUR_NS = 3_600_000_000_000
 AT_ONCE_S = 2.0
+
+
+def heirs_at(port: int) -> list[str]:
+    return [name for name in reads(port, "$SYS/broker/group/heirs").split(",") if name]
 
 
 def kept(start_broker: StartBroker, folder: Path, data: Path | None = None) -> BrokerProcess:
@@ -88,6 +96,44 @@ def test_who_has_most_serves_when_all_died(start: StartPlant) -> None:
     plant.start_together(backup, primary)
     plant.await_protected()
     assert set(come_back(plant.ports[plant.primary()], "late", taken)) == set(taken)
+
+
+def test_a_later_heir_leaves_serving_to_who_has_the_durable_messages(
+    start: StartPlant, zookeeper: ZooKeeperProcess
+) -> None:
+    """failover.md: "With ZooKeeper it waits for one that has them: see below."
+    failover.md: "So does one that comes back without the durable messages of that view, where a contract is
+    `durable`:"
+    failover.md: "The primary of that view, or its first heir, serves alone with its journal, and whoever
+    waited joins it."
+    failover.md: "For whom a member waits, and what to do if they are gone for good, `claim lost` and
+    `holdfast status` say: start who is missing, with an empty data directory if it lost its own."
+    deploying.md: "start them with their data directories; with ZooKeeper in any order and at any time."
+    deploying.md: "Where a contract is `durable`, a member of three or four that was a later heir waits for
+    the primary that served last or its first heir, and `holdfast status` says so."
+    """
+    plant = start(size=3, keep=True, http=True, more=QUICK + f'zookeeper = "{zookeeper.hosts}"\n')
+    primary = plant.primary()
+    leave_session(plant.ports[primary], "away", "kept/#")
+    wait_until(lambda: len(heirs_at(plant.ports[primary])) == 2, "two heirs", START_S_MAX)
+    first, last = heirs_at(plant.ports[primary])
+    with plant.client(primary) as publisher:
+        publisher.connect("publisher")
+        taken = publish_all(publisher, "kept/1", numbers(0, 200))
+    plant.kill(*plant.names)
+    served = len(plant.lines(last, "serving"))
+    plant.start(last)
+    plant.await_event(last, 'event="claim lost"')
+    assert never(lambda: len(plant.lines(last, "serving")) > served, 1.5), "it serves, without messages"
+    (told, *_) = plant.lines(last, "claim lost")
+    shown = run_holdfast("status", f"http://127.0.0.1:{plant.http[last]}").stdout
+    for words in (told, " ".join(shown.split())):
+        assert "lacks its durable messages" in words
+        assert "start who is missing, with an empty data directory if it lost its own" in words
+    plant.start(first)
+    assert plant.primary() == first
+    assert set(come_back(plant.ports[first], "away", taken)) == set(taken)
+    wait_until(lambda: heirs_at(plant.ports[first]) == [last], "the one that waited", START_S_MAX)
 
 
 def test_without_data_everything_is_gone_when_all_died(start: StartPlant) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from tests.replication.notebook import Notebook
 from tests.replication.pair import MS, Client, Group
-from tests.replication.test_kept_pair import KeptGroup, payloads
+from tests.replication.test_kept_pair import KeptGroup, kept_contracts, payloads, with_messages_undone
 
 from holdfast.mqtt.packets import Disconnect, Puback, Publish, Pubrec, Suback, Subscribe, Subscription
 from holdfast.mqtt.reasons import Reason
 from holdfast.replication import keeping
+from holdfast.replication.candidacy import rank_of
 from holdfast.replication.member import Member
+from holdfast.replication.messages import Worth
 from holdfast.replication.roles import Role
 from holdfast.replication.views import Claim, Heard, Standing, is_won, why_lost
 
@@ -436,7 +440,7 @@ def test_a_primary_that_starts_again_without_memory_leaves_it_to_the_heir_that_s
     group.start("a")
     group.pass_time(5_000 * MS, 10 * MS)
     assert serving(group) == []
-    assert "b may have it: start who is missing" in group.members["a"].candidacy.refused
+    assert "b may have that: start who is missing" in group.members["a"].candidacy.refused
     group.stalled.clear()
     group.cut.clear()
     group.pass_time(2_500 * MS, 10 * MS)
@@ -548,3 +552,229 @@ def test_without_the_arbiter_an_heir_that_is_lost_stops_promises_though_another_
     group.arbiter.reached_by |= set("abc")
     group.pass_time(2_000 * MS, 5 * MS)
     assert acks(publisher) == [7]
+
+
+# All died, and not all are back
+
+
+def all_died(size: int, **more: Any) -> tuple[KeptArbitratedGroup, str, tuple[str, ...]]:
+    """With durable messages undone; gives the primary and the heirs of the view that stands."""
+    group = KeptArbitratedGroup(size, **more)
+    group.pass_time(500 * MS)
+    with_messages_undone(group)
+    primary, heirs = group.primary.name, group.primary.view.heirs
+    assert len(heirs) == size - 1
+    assert group.arbiter.standing is not None
+    assert (group.arbiter.holder, group.arbiter.standing.heirs) == (primary, heirs)
+    group.crash_all()
+    return group, primary, heirs
+
+
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("alone_ms", [50, 1_000, 1_100, 2_500, 5_000])
+@pytest.mark.parametrize("second", ["primary", "first heir", "all"])
+def test_a_later_heir_that_starts_first_leaves_serving_to_who_has_the_messages(
+    size: int, alone_ms: int, second: str
+) -> None:
+    group, primary, heirs = all_died(size)
+    group.start(heirs[-1])
+    group.pass_time(alone_ms * MS, 5 * MS)
+    assert serving(group) == []
+    then = {"primary": [primary], "first heir": [heirs[0]], "all": [primary, *heirs[:-1]]}[second]
+    for name in then:
+        group.start(name)
+    group.pass_time(3 * JOIN_NS, 5 * MS)
+    assert serving(group)[0] in (primary, heirs[0])
+    assert payloads(group.client("s")) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("which", ["primary", "first heir"])
+def test_who_has_the_messages_of_the_view_that_stands_serves_alone(size: int, which: str) -> None:
+    group, primary, heirs = all_died(size)
+    alone = primary if which == "primary" else heirs[0]
+    for _ in range(2):  # it dies again before anything came of it
+        group.start(alone)
+        group.pass_time(5 * MS)
+        group.crash(alone)
+    group.start(alone)
+    group.pass_time(JOIN_NS + 50 * MS)
+    assert serving(group) == [alone]
+    assert payloads(group.client("s")) == [b"one", b"two"]
+
+
+def test_members_that_start_together_and_do_not_hear_each_other_leave_serving_to_who_has_the_messages() -> (
+    None
+):
+    group, primary, heirs = all_died(3)
+    group.cut = {frozenset((heirs[1], other)) for other in (primary, heirs[0])}
+    group.arbiter.reached_by = {heirs[1]}
+    for name in "abc":
+        group.start(name)
+    group.pass_time(3 * JOIN_NS, 5 * MS)
+    assert serving(group) == []
+    group.arbiter.reached_by = set("abc")
+    group.heal()
+    group.pass_time(3 * JOIN_NS, 5 * MS)
+    assert serving(group)[0] in (primary, heirs[0])
+    assert payloads(group.client("s")) == [b"one", b"two"]
+
+
+def test_a_later_heir_says_whom_it_waits_for_and_serves_when_they_come_with_nothing() -> None:
+    group, primary, heirs = all_died(3)
+    group.start(heirs[1])
+    group.pass_time(2 * JOIN_NS, 5 * MS)
+    names = " and ".join(sorted((primary, heirs[0])))
+    told = f"this member lacks its durable messages, and {names} may have that: start who is missing, "
+    told += "with an empty data directory if it lost its own"
+    assert told in group.members[heirs[1]].candidacy.refused
+    assert any(told in str(details["why"]) for _, event, details in group.events if event == "claim lost")
+    for name in (primary, heirs[0]):
+        assert serving(group) == []
+        group.notebooks[name] = Notebook()
+        group.start(name)
+        group.pass_time(2 * JOIN_NS, 5 * MS)
+    assert serving(group) == [heirs[1]]
+    assert "s" in group.primary.broker.clients.sessions
+
+
+def test_a_later_heir_whose_group_promises_to_keep_no_message_serves_alone() -> None:
+    group, _, heirs = all_died(3)
+    plain = msgspec.structs.replace(
+        kept_contracts(),
+        contracts=tuple(msgspec.structs.replace(each, durable=False) for each in kept_contracts().contracts),
+    )
+    group.start(heirs[1], plain)
+    group.pass_time(JOIN_NS + 50 * MS)
+    assert serving(group) == [heirs[1]]
+
+
+def test_a_later_heir_that_lived_on_takes_over_though_it_has_no_messages() -> None:
+    group = KeptArbitratedGroup(3)
+    group.pass_time(500 * MS)
+    primary, heirs = group.primary.name, group.primary.view.heirs
+    group.stalled.add(heirs[0])
+    group.crash(primary)
+    group.pass_time(500 * MS)
+    assert serving(group) == [heirs[1]]
+
+
+def test_a_later_heir_that_came_back_once_takes_over_as_any_other() -> None:
+    group = KeptArbitratedGroup(3)
+    group.pass_time(500 * MS)
+    last = group.primary.view.heirs[1]
+    group.crash(last)
+    group.pass_time(100 * MS)
+    group.start(last)
+    group.pass_time(500 * MS)
+    primary, heirs = group.primary.name, group.primary.view.heirs
+    assert heirs[1] == last
+    group.stalled.add(heirs[0])
+    group.crash(primary)
+    group.pass_time(500 * MS)
+    assert serving(group) == [last]
+
+
+@pytest.mark.parametrize("failed", ["a", "b"])
+def test_who_comes_back_with_a_journal_that_had_failed_waits_for_the_whole_one(failed: str) -> None:
+    """A backup whose journal fails confirms copies from memory: the primary's journal alone has them."""
+    group = KeptArbitratedGroup()
+    with_messages_undone(group)
+    assert group.primary.name == "a"
+    group.notebooks[failed].full = True
+    publisher = group.client("p")
+    publisher.publish("kept/1", b"three", qos=1, packet_id=5)
+    group.pass_time(50 * MS)
+    (answer,) = [packet for packet in publisher.take() if isinstance(packet, Puback)]
+    assert group.notebooks[failed].behind
+    group.notebooks[failed].full = False
+    group.crash_all()
+    group.start(failed)
+    group.pass_time(3 * JOIN_NS, 5 * MS)
+    assert serving(group) == []
+    whole = "b" if failed == "a" else "a"
+    group.start(whole)
+    group.pass_time(2 * JOIN_NS, 5 * MS)
+    assert serving(group) == [whole]
+    taken = [b"one", b"two"] + ([b"three"] if answer.reason == 0 else [])
+    assert set(payloads(group.client("s"))) >= set(taken)
+
+
+def test_who_was_the_last_to_serve_serves_alone_also_with_a_journal_that_had_failed() -> None:
+    group = KeptArbitratedGroup()
+    group.crash("a")
+    group.pass_time(50 * MS)
+    with_messages_undone(group)
+    group.notebooks["b"].full = True
+    group.client("p").publish("kept/1", b"refused", qos=1, packet_id=3)
+    group.pass_time(5 * MS)
+    assert group.notebooks["b"].behind
+    group.notebooks["b"].full = False
+    group.crash_all()
+    group.start("b")
+    group.pass_time(2 * JOIN_NS, 5 * MS)
+    assert serving(group) == ["b"]
+    assert payloads(group.client("s"))[:2] == [b"one", b"two"]
+
+
+class SlowlyArbitratedGroup(KeptArbitratedGroup):
+    """An answer comes when time has passed: what others said before they knew of a view is known by then."""
+
+    def pass_time(self, ns: int, step_ns: int = 1 * MS) -> None:
+        for _ in range(ns // step_ns):
+            self.prompt = False
+            super().pass_time(step_ns, step_ns)
+            self.arbiter.answer(self, self.order)
+
+
+@pytest.mark.parametrize("kind", [KeptGroup, SlowlyArbitratedGroup])
+@pytest.mark.parametrize("order", ["abc", "cba", "bca"])
+def test_a_primary_that_did_not_write_down_its_last_view_has_the_messages_all_the_same(
+    kind: type[KeptGroup], order: str
+) -> None:
+    """All die right after a later heir was added, whose journal alone knows of the view."""
+    group = kind(3)
+    group.pass_time(500 * MS)
+    with_messages_undone(group)
+    primary, (first, last) = group.primary.name, group.primary.view.heirs
+    group.crash(last)
+    group.pass_time(100 * MS)
+    group.unsynced = {primary, first}
+    group.start(last)
+    group.pass_time(500 * MS)
+    assert group.primary.view.heirs == (first, last)
+    group.crash_all()
+    group.unsynced.clear()
+    entitled = {}
+    for name in order:
+        entitled[name] = group.start(name).entitled
+        group.pass_time(10 * MS)
+    assert entitled[last] > entitled[primary]
+    group.pass_time(3 * JOIN_NS, 5 * MS)
+    assert serving(group) == [primary]
+    assert payloads(group.client("s")) == [b"one", b"two"]
+
+
+def test_a_view_is_not_given_to_who_lacks_its_messages_while_one_that_may_have_them_is_not_there() -> None:
+    standing = Standing(8, "a", heirs=("b", "c"))
+    both, one = (Heard("a", 8), Heard("b", 8)), (Heard("a", 8),)
+    for present, won in (((), False), (one, False), (both, True)):
+        claim = Claim(14, 8, present=present, messages=False)
+        assert is_won(standing, claim, "c", "1") is won
+    assert is_won(standing, Claim(14, 8, under="a"), "c", "1")
+    assert is_won(Standing(8, "c"), Claim(14, 8, messages=False), "c", "2")
+    assert "its state" in why_lost(standing, Claim(14, 4, messages=False), "c")
+
+
+def test_a_primary_outranks_an_heir_of_its_reign_that_left_and_whose_state_is_as_long() -> None:
+    """Its view keeps its number when an heir is lost: that lacks the messages since, and does not know it."""
+    left, primary = Worth(4, 12, 1, 6), Worth(4, 12, 1, 5)
+    assert rank_of(1, left, [left, primary]) < rank_of(0, primary, [left, primary])
+    assert rank_of(1, Worth(4, 12, 2, 6), [primary]) > rank_of(0, primary, [])  # it lives, and has all
+    assert rank_of(1, left, [Worth(4, 12, 0, 6)]) > rank_of(
+        0, Worth(4, 12, 0, 6), [left]
+    )  # it has none of them
+    later = Worth(4, 16, 0, 6)
+    assert rank_of(2, later, [primary]) < rank_of(0, primary, [later])
+    others = Worth(4, 18, 0, 6)  # of a view that was not its own
+    assert rank_of(2, others, [primary]) > rank_of(0, primary, [others])

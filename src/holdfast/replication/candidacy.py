@@ -16,9 +16,11 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
+from holdfast.replication.group import MEMBERS_MAX
+from holdfast.replication.messages import Worth
 from holdfast.replication.peers import PeerState, Sighting
 from holdfast.replication.roles import Happening, Role
 from holdfast.replication.views import Claim, Heard, Standing, next_number
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 
 NAPS_MAX = 3  # times join_wait
+
+# Epoch, view, custody, whether it served in all of that epoch, state: of two the greater one serves.
+Rank: TypeAlias = tuple[int, int, int, bool, int]
 
 
 class Candidacy:
@@ -66,9 +71,17 @@ class Candidacy:
         waited = now_ns - self.since_ns >= member.group.join_wait_ns
         if len(others) + 1 < len(member.group.members) and not waited:
             return False
-        mine = member.worth
-        before = sum(other.worth == mine and other.index < member.index for other in others)
-        return all(other.worth <= mine for other in others) and now_ns >= self._turn_ns(before)
+        mine, *theirs = self._ranks(others)
+        equals = [other for other, rank in zip(others, theirs, strict=True) if rank == mine]
+        before = sum(other.index < member.index for other in equals)
+        return all(rank <= mine for rank in theirs) and now_ns >= self._turn_ns(before)
+
+    def _ranks(self, others: Sequence[PeerState | Sighting]) -> list[Rank]:
+        """Of this member, and of each of the others."""
+        member = self.member
+        indices = [member.index, *(other.index for other in others)]
+        worths = [member.worth, *(other.worth for other in others)]
+        return [rank_of(index, worth, worths) for index, worth in zip(indices, worths, strict=True)]
 
     def _heard_since(self, since_ns: int) -> list[PeerState]:
         """Members that answered what we said since then: words of others may have been held up."""
@@ -103,13 +116,28 @@ class Candidacy:
             self.answered(number, True, None, "", now_ns)
             return
         present = tuple(self._present(now_ns))
-        member.claims.append(Claim(number, member.entitled, (), present, member.entitled_by))
+        member.claims.append(
+            Claim(
+                number,
+                after=member.entitled,
+                present=present,
+                under=member.entitled_by,
+                messages=self._brought_messages(),
+            )
+        )
+
+    def _brought_messages(self) -> bool:
+        """It came back with the durable messages of the view that it is entitled to, or there are none. Who
+        had part in that view since it started takes over with what it has."""
+        promised = any(terms.durable for terms in self.member.broker.contracts.all)
+        return bool(self.member.entitled_by) or self.member.has_messages or not promised
 
     def _present(self, now_ns: int) -> Iterator[Heard]:
         """Those who are here and not better suited than we are: they need not be waited for."""
-        mine, lately_ns = self.member.worth, now_ns - 2 * self.member.silence.ns
-        for other in self._heard_since(max(self.since_ns, lately_ns)):
-            if other.role not in (Role.PRIMARY, Role.CLAIMING) and other.worth <= mine:
+        others = self._heard_since(max(self.since_ns, now_ns - 2 * self.member.silence.ns))
+        mine, *theirs = self._ranks(others)
+        for other, rank in zip(others, theirs, strict=True):
+            if other.role not in (Role.PRIMARY, Role.CLAIMING) and rank <= mine:
                 yield Heard(other.name, other.view)
 
     def answered(
@@ -128,3 +156,13 @@ class Candidacy:
             member.event("claim lost", {"view": number, "why": why})
             member.happen(Happening.CLAIM_LOST, now_ns)
             self.refused = why
+
+
+def rank_of(index: int, worth: Worth, known: Sequence[Worth]) -> Rank:
+    """Who served throughout an epoch, and has the messages of a view of it, has those of every view of it:
+    also of a later one that others of `known` had time to write down, and it had not, and of the same view
+    after an heir was lost, which knows nothing of that."""
+    reigned = worth.custody > 0 and worth.epoch % MEMBERS_MAX == index
+    views = [each.entitled for each in known if each.epoch == worth.epoch] if reigned else []
+    entitled = max([worth.entitled, *(view for view in views if view % MEMBERS_MAX == index)])
+    return worth.epoch, entitled, worth.custody, reigned, worth.number

@@ -4,7 +4,8 @@ Laws:
 - a member claims only numbers that leave its own index as the remainder by four: no view has two primaries
 - a number is claimed above every number its claimer has heard of: views only grow
 - an arbiter gives a number once, only above the one that stands, and only to a member that missed no view: it
-  has the state of the view that stands, or hears everybody else who may have it, since they know of that view
+  has the state of the view that stands and the messages that are to outlive it, or hears everybody else who
+  may have them, since they know of that view
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ class Heard(Struct, frozen=True):
 class Claim(Struct, frozen=True):
     """That number is asked for. `after` is the last view whose state the claimer has, and `under` whose view
     that was, if it had part in it since it started; `heirs` have part in the new one; `present` are the
-    members that the claimer hears, none of them better suited when they were heard."""
+    members that the claimer hears, none of them better suited when they were heard. Without `messages` it
+    came back with that state, and not with the durable messages of that view."""
 
     number: int
     after: int
     heirs: tuple[str, ...] = ()
     present: tuple[Heard, ...] = ()
     under: str = ""
+    messages: bool = True
 
 
 class Standing(Struct, frozen=True):
@@ -62,12 +65,19 @@ def is_won(standing: Standing | None, claim: Claim, member: str, life: str) -> b
         return False
     # A view of the same primary may be given while its heirs of before do not know yet: they have its state.
     still_heir = member in standing.heirs and standing.holder == claim.under
-    return standing.number <= claim.after or still_heir or not missed_by(standing, claim, member)
+    return not lacking(standing, claim) or still_heir or not missed_by(standing, claim, member)
+
+
+def lacking(standing: Standing, claim: Claim) -> str:
+    """What the claimer does not have of the view that stands, in words."""
+    if standing.number > claim.after:
+        return "its state"
+    return "" if claim.messages else "its durable messages"
 
 
 def missed_by(standing: Standing, claim: Claim, member: str) -> list[str]:
-    """Who may have state that the claimer lacks, and is not here. What one said before it knew of the view
-    that stands says nothing: it may have come to serve in it since."""
+    """Who may have what the claimer lacks, and is not here. What one said before it knew of the view that
+    stands says nothing: it may have come to serve in it since."""
     here = {other.name for other in claim.present if other.view >= standing.number}
     return sorted({standing.holder, *standing.heirs} - {member} - here)
 
@@ -76,9 +86,10 @@ def why_lost(standing: Standing, claim: Claim, member: str) -> str:
     what = f"view {standing.number} is {standing.holder}'s"
     if standing.heirs:
         what += f", with {' and '.join(standing.heirs)} as heirs"
-    missed = missed_by(standing, claim, member)
-    if missed and standing.number > claim.after:
-        what += f"; this member lacks its state, and {' and '.join(missed)} may have it: start who is missing"
+    missed, lacks = missed_by(standing, claim, member), lacking(standing, claim)
+    if missed and lacks:
+        what += f"; this member lacks {lacks}, and {' and '.join(missed)} may have that: start who is missing"
+        what += ", with an empty data directory if it lost its own"
     return what
 
 
