@@ -67,7 +67,7 @@ cdef class RetainedMessages(Protection):
     cdef size_t counted(self, Topic* topic, Message* m) noexcept:
         if m == NULL or topic.text[0] == OWN:
             return 0
-        return max(m.size + topic_bytes(topic), self.retained_floor)
+        return max(m.size + topic_bytes(topic) + NAME + 2 * topic.size, self.retained_floor)
 
     cdef uint8_t retain(self, Topic* topic, Message* m, uint64_t account) noexcept:
         """Keeps `m` as the topic's retained message, or none when NULL. Returns which bound forbids it, or 0."""
