@@ -35,3 +35,15 @@ def test_what_another_broker_granted_is_not_refused(count: int) -> None:
     for number in range(count):
         bench.broker.core.set_retained(b"t/%d" % number, (number + 1, 1, 1, 0, 0, b"", b"x"))
     assert retained(bench, "t/") == count
+
+
+@pytest.mark.parametrize("prefix", ["$foo", "$", "$SY", "t"])
+def test_what_clients_retain_takes_room_whatever_its_name(prefix: str) -> None:
+    bench = Bench(book(limits=Limits(retained_messages_max=MOST)))
+    client = bench.client("c")
+    for number in range(3 * MOST):
+        client.say(Publish(f"{prefix}/{number}", b"1", qos=1, retain=True, packet_id=1))
+    kept = retained(bench, f"{prefix}/")
+    assert 0 < kept <= MOST // 2, "one client takes half of the room at most"
+    reasons = [packet.reason for packet in client.take() if isinstance(packet, Puback)]
+    assert reasons.count(0x97) == 3 * MOST - kept

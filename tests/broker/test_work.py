@@ -16,7 +16,7 @@ from holdfast.broker.core import REPEATED_MAX
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
 from holdfast.broker.replaying import SKIPPED_EVERY
-from holdfast.broker.retained import RetainedNames, _Node
+from holdfast.broker.retained import Node, RetainedNames
 from holdfast.broker.rules import PUBLISHING_ALL
 from holdfast.broker.subscribing import CLEARED_AT_ONCE, FILTERS_AT_ONCE
 from holdfast.broker.subscriptions import SharedGroup
@@ -482,7 +482,7 @@ def test_many_replays_to_who_does_not_read_cost_one_look() -> None:
 
 def nodes() -> int:
     gc.collect()
-    return sum(isinstance(each, _Node) for each in gc.get_objects())
+    return sum(isinstance(each, Node) for each in gc.get_objects())
 
 
 @pytest.mark.parametrize("takes_some", [False, True])

@@ -276,6 +276,49 @@ def test_a_new_segment_that_failed_half_way_is_made_again(disk):
     assert disk.names() == [segment_name(1), segment_name(2)]
 
 
+def test_only_what_the_journal_began_is_removed_after_a_failure(disk):
+    """Others' files beside it are theirs, whatever their names, also when it forgets what was not safe."""
+    journal = Journal(disk, BOUNDS)
+    fill(journal, 1)
+    others = ["junk", "notes.txt", segment_name(7)]
+    for name in others:
+        disk.create(name).write(b"precious")
+    for number, anew in ((2, False), (3, True)):
+        before = disk.names()
+        disk.room_bytes = disk.used_bytes + 10
+        assert journal.append(MESSAGE, bytes(BOUNDS.body_bytes_max)) == number
+        with pytest.raises(NotAccepted):
+            journal.commit()
+        with pytest.raises(NotAccepted):
+            journal.recover()
+        assert disk.names() == before
+        disk.room_bytes = None
+        assert journal.recover(anew=anew) == 2
+        assert journal.foreign == ("junk", "notes.txt")
+    assert disk.names() == sorted([segment_name(1), segment_name(2), *others])
+    assert [disk.read(name, 100) for name in others] == [b"precious"] * 3
+
+
+def test_a_file_that_was_begun_and_could_not_be_removed_is_removed_later(disk):
+    journal = Journal(disk, BOUNDS)
+    fill(journal, 1)
+    journal.append(MESSAGE, bytes(BOUNDS.body_bytes_max))
+
+    def before(operation: str, name: str) -> None:
+        if operation in ("write", "remove"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    disk.before = before
+    with pytest.raises(NotAccepted):
+        journal.commit()
+    assert disk.names() == [segment_name(1), segment_name(2)]
+    with pytest.raises(NotAccepted):
+        journal.recover()
+    disk.before = nothing
+    assert journal.recover() == 2
+    assert [record.number for record in journal.replay()] == [1, 2]
+
+
 def test_after_a_failed_sync_lost_bytes_are_noticed(disk):
     """A kernel may drop pages that it could not write: what was durable is looked at again."""
     journal = Journal(disk, BOUNDS)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,33 @@ def test_a_file_system_that_is_full(tiny_disk):
     assert journal.recover() == offered
     journal.close()
     assert bodies(directory) == [b"%d" % number * 100 for number in range(1, offered + 1)]
+
+
+def test_what_others_put_beside_a_journal_outlives_a_full_file_system(tiny_disk):
+    """Files and directories: they are named, left alone, and no reason not to go on."""
+    directory = tiny_disk / "journal"
+    journal = Journal.open(directory, SMALL)
+    assert journal.foreign == ()
+    (directory / "notes.txt").write_text("precious")
+    (directory / "sub").mkdir()
+    (directory / "sub" / "in").write_text("precious")
+    (directory / "lost+found").mkdir()
+    ballast = tiny_disk / "ballast"
+    ballast.write_bytes(bytes(200 * 1024))
+    while journal.state is State.OPEN:
+        journal.append_many(MESSAGE, [bytes(1000)] * 10)
+        with suppress(NotAccepted):
+            journal.commit()
+    with pytest.raises(NotAccepted, match="No space left on device"):
+        journal.recover()
+    ballast.unlink()
+    journal.recover()
+    assert journal.foreign == ("notes.txt", "sub")
+    assert (directory / "notes.txt").read_text() == (directory / "sub" / "in").read_text() == "precious"
+    journal.append(MESSAGE, b"goes on")
+    journal.close()
+    with pytest.raises(ConfigError, match=r"notes\.txt: not a file of a journal"):
+        Journal.open(directory, SMALL)
 
 
 def test_a_crash_on_a_full_file_system_keeps_what_was_durable(tiny_disk):

@@ -96,13 +96,16 @@ class Model(RuleBasedStateMachine):
         }
 
     @precondition(lambda self: any(self.number.values()))
-    @rule(litter=st.sampled_from(["000000000001-00000000.arrow", "x.arrow.ab.part"]))
+    @rule(litter=st.sampled_from([f"{1:012}-{0:08}.arrow", f"{1:012}-{0:08}.arrow.89abcdef.part"]))
     def crash(self, litter: str) -> None:
         """The process goes without a word, and has left something half done."""
         (self.layout.results("near")).mkdir(parents=True, exist_ok=True)
         (self.layout.results("near") / litter).write_bytes(b"half")
         abandoned, self.results = self.results, Results(self.layout)
+        mine = self.layout.results("near") / "mine.arrow"
+        mine.write_bytes(b"somebody else's")
         assert self.results.sweep() == [str(self.layout.results("near") / litter)]
+        mine.unlink()
         abandoned.close()
 
     @invariant()

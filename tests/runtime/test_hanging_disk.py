@@ -76,7 +76,7 @@ class Stage:
         server = Server(broker, asyncio.get_running_loop())
         journal = Journal(self.disk, Bounds())
         self.disk.before = self.before
-        keeper = Keeper(recall(broker, journal, "memory"), journal, server, WAIT_MAX_NS)
+        keeper = Keeper(recall(broker, journal, "memory"), journal, server, WAIT_MAX_NS, broker.event)
         ((host, port),) = await server.listen("127.0.0.1", 0)
         client = Client(*await asyncio.open_connection(host, port))
         try:

@@ -166,6 +166,7 @@ def test_a_full_disk_refuses_durable_messages_and_nothing_else(
         client.connect("c", **FOREVER)
         client.subscribe(("+/+", 1))
         ballast = fill(tiny)
+        (tiny / "data" / "sub").mkdir()
         client.send(publish("kept/1", bytes(8192), qos=1, pid=100))
         under_way = client.expect(Type.PUBACK)
         assert (under_way.pid, under_way.reason) == (100, 0x97)
@@ -184,6 +185,8 @@ def test_a_full_disk_refuses_durable_messages_and_nothing_else(
         assert answer.reason == 0
     assert broker.stderr.count('event="journal failed"') == 1
     assert broker.stderr.count('event="journal recovered"') == 1
+    assert broker.stderr.count('event="foreign files"') == 1
+    assert (tiny / "data" / "sub").is_dir()
 
 
 def test_a_full_disk_leaves_nobody_without_an_answer_and_nothing_acknowledged_is_lost(

@@ -1,7 +1,7 @@
 # The retained messages of a broker: one for each topic, and who pays for how many.
 #
 # Laws:
-#   together they never take more than their bound, their topics included, and there are never more than
+#   together they never take more than their bound, their topics and names included, and there are never more than
 #   retained_messages_max: a small one counts as an even part of the bound. What the broker says of itself ($SYS) is
 #   not counted, and what another broker or a journal brought is not refused: it was granted there
 #   nothing that is retained goes for another's sake: who has retained as much as is still free is refused more,
@@ -16,6 +16,10 @@ from holdfast.broker.link cimport Link
 from holdfast.broker.message cimport Ledger, Message, Topic
 from holdfast.broker.protection cimport Protection
 from holdfast.broker.topics cimport TopicTable
+
+cdef enum:
+    NAME = 300      # bytes that a name takes in RetainedNames besides its text, kept twice; as measured with many
+
 
 cdef uint64_t TOLD      # in place of who pays: another broker or a journal brought it
 

@@ -3,6 +3,7 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
 from holdfast.broker.link cimport Link
 from holdfast.broker.message cimport (
@@ -16,7 +17,11 @@ from holdfast.broker.topics cimport topic_bytes
 
 
 cdef uint64_t TOLD = <uint64_t>-1
-cdef uint8_t OWN = 0x24     # names that begin with "$" are the broker's own
+cdef bytes OWN = b"$SYS"      # no client publishes what begins so
+
+
+cdef inline bint is_own(Topic* topic) noexcept:
+    return topic.size >= len(OWN) and not memcmp(topic.text, <const char*>OWN, len(OWN))
 
 
 cdef inline bint changes_hands(Topic* topic, uint64_t account) noexcept nogil:
@@ -67,9 +72,9 @@ cdef class RetainedMessages(Protection):
         return True
 
     cdef size_t counted(self, Topic* topic, Message* m) noexcept:
-        if m == NULL or topic.text[0] == OWN:
+        if m == NULL or is_own(topic):
             return 0
-        return max(m.size + topic_bytes(topic), self.retained_floor)
+        return max(m.size + topic_bytes(topic) + NAME + 2 * topic.size, self.retained_floor)
 
     cdef uint8_t retain(self, Topic* topic, Message* m, uint64_t account) noexcept:
         """Keeps `m` as the topic's retained message, or none when NULL. Returns which bound forbids it, or 0."""

@@ -1,7 +1,8 @@
 """The journal: numbered records, safe on disk once `durable_number` has reached them.
 
 Laws: what was durable is never cut, overwritten or reported twice under one number; numbers have no gap; a
-group is one write and one sync; nothing follows an unsynced group; all that lies before a file can be pruned.
+group is one write and one sync; nothing follows an unsynced group; all that lies before a file can be pruned;
+nothing is removed that it did not make itself.
 Two sides, which may be two threads: `append` and `take` belong to one, `store`, `prune`, `recover` and the
 reserve to the other, and a batch passes from the first to the second.
 """
@@ -34,7 +35,7 @@ from holdfast.journal.format import (
     encode_record,
     segment_name,
 )
-from holdfast.journal.opening import Cut, Segment, find_segments, find_tail, read_header
+from holdfast.journal.opening import Cut, Segment, find_segments, find_tail, foreign_names, read_header
 
 SEGMENT_BYTES_MIN = 4096
 SEGMENT_BYTES_MAX = 2**30
@@ -122,7 +123,9 @@ class Journal:
         self._unstored: deque[Run] = deque()
         self.free_bytes = 0  # on the disk, when it was last looked at, without the reserve
         self.reserved_bytes = 0
+        self.foreign: tuple[str, ...] = ()  # what others had put into its directory when it was tried again
         self._segments: list[Segment] = []
+        self._begun = ""  # a file that was made and is no segment yet
         self._file: File | None = None
         try:
             disk.lock()
@@ -190,6 +193,7 @@ class Journal:
         """A new segment: its header is safe before any record may follow, and its name before it is used."""
         header = encode_header(Header(first, self._salt))
         file = self.disk.create(segment_name(first))
+        self._begun = segment_name(first)
         try:
             file.write(header)
             file.sync()
@@ -197,6 +201,7 @@ class Journal:
         except OSError:
             file.close()
             raise
+        self._begun = ""
         self._segments.append(Segment(first, len(header)))
         return file
 
@@ -367,9 +372,10 @@ class Journal:
         assert self._file is not None
         tail = self._segments[-1]
         self._file.cut(tail.size)
-        for name in self.disk.names():
-            if name > segment_name(tail.first):
-                self.disk.remove(name)
+        if self._begun:
+            with suppress(FileNotFoundError):
+                self.disk.remove(self._begun)
+            self._begun = ""
         self.disk.sync_names()
         self._file.sync()
 
@@ -402,6 +408,7 @@ class Journal:
         self._file.close()
         self._file = self.disk.append_to(name)
         self._cut_unsynced()
+        self.foreign = foreign_names(self.disk.names())
         scan = Scan(self.disk.read(name, tail.size), Header(tail.first, self._salt)).to_end()
         if scan.broken or scan.offset != tail.size or scan.number != self.durable_number + 1:
             text = scan.broken or f"it ends at number {scan.number - 1} but {self.durable_number} was durable"

@@ -7,6 +7,7 @@ Corrupt.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError, Problem
@@ -78,13 +79,17 @@ def read_header(file: str, name: str, data: bytes, salt: int) -> Header:
     return header
 
 
+def foreign_names(names: Iterable[str]) -> tuple[str, ...]:
+    """What others put into a journal's directory."""
+    return tuple(name for name in names if name not in TOLERATED and segment_first(name) is None)
+
+
 def find_segments(disk: Disk) -> Found:
-    names = [name for name in disk.names() if name not in TOLERATED]
+    names = disk.names()
     firsts = {name: first for name in names if (first := segment_first(name)) is not None}
     problems = [
         Problem(name, "not a file of a journal: give the journal a directory of its own")
-        for name in names
-        if name not in firsts
+        for name in foreign_names(names)
     ]
     segments: list[Segment] = []
     salt: int | None = None

@@ -5,7 +5,7 @@ Laws:
   the file and its name are safe on disk
 - the same number is the same execution: whoever commits it again is told so, and nothing changes
 - a file says in its name what its bytes add up to; one that does not is never read
-- a file that no row names was left by a crash, and is swept; a file is removed after its row
+- a file that has such a name and no row was left by a crash, and is swept; a file is removed after its row
 - within a file subscriptions rise, and each is there once: a pull is a binary search in mapped memory
 - the number of a channel never goes back while this database lives, and another database is another `epoch`
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import secrets
 import sqlite3
 import threading
@@ -49,6 +50,7 @@ EXECUTIONS_MAX = 100_000
 FILES_MAPPED_MAX = 1024
 SUFFIX = ".arrow"
 PART_SUFFIX = ".part"
+NAME = re.compile(rf"\d{{12,}}-[0-9a-f]{{8}}\{SUFFIX}(\.[0-9a-f]{{8}}\{PART_SUFFIX})?")
 
 TABLES = f"""
 CREATE TABLE channel (
@@ -318,7 +320,7 @@ class Results:
             }
             swept = []
             for path in sorted(self._layout.results("").glob("*/*")):
-                ours = path.suffix in (SUFFIX, PART_SUFFIX)
+                ours = NAME.fullmatch(path.name) is not None
                 if ours and (path.parent.name, path.name) not in named:
                     with self._in_words("sweep"):
                         path.unlink()

@@ -6,13 +6,14 @@ Laws:
 - room for a snapshot is held back on the disk, given up for the one that heals a failed journal, and held
   again when that has made room
 - a disk that has not answered for `journal_wait_max` counts as failed; it is tried again when it has
+- what others put into the directory is named once, and left alone
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from holdfast.broker.broker import Broker
@@ -28,10 +29,15 @@ from holdfast.units import format_duration
 RETRY_S = 0.5
 LOOKS = 4  # at a disk that does not answer, spread over `journal_wait_max`: a process that slept looks once
 SNAPSHOT_WAITING_BYTES_MAX = 2**20  # a snapshot goes on when less than this waits for the disk
+NAMES_TOLD_MAX = 10
+
+Event = Callable[[str, dict[str, object]], None]
 
 
 class Keeper:
-    def __init__(self, keeping: Keeping, journal: Journal, server: Server, wait_max_ns: int) -> None:
+    def __init__(
+        self, keeping: Keeping, journal: Journal, server: Server, wait_max_ns: int, event: Event
+    ) -> None:
         self.keeping = keeping
         self.journal = journal
         self.server = server
@@ -46,6 +52,8 @@ class Keeper:
         self._seen = 0  # the job that was under way at the last look, and how often it was
         self._looks = 0
         self._marked = journal.disk.is_behind()
+        self._event = event
+        self._foreign_told: tuple[str, ...] = ()
         self._look_later()
         server.after_step.append(self._after_step)
 
@@ -69,9 +77,17 @@ class Keeper:
         if self.keeping.behind != self._marked:
             self._marked = self.keeping.behind
             self.committer.mark_behind(self._marked)
+        if self.journal.foreign != self._foreign_told:
+            self._tell_foreign(self.journal.foreign)
         self.committer.flush()
         if room and self.keeping.waiting:
             self.server.step_soon()
+
+    def _tell_foreign(self, names: tuple[str, ...]) -> None:
+        self._foreign_told = names
+        if names:
+            told = [*names[:NAMES_TOLD_MAX], *(["…"] if len(names) > NAMES_TOLD_MAX else [])]
+            self._event("foreign files", {"directory": self.journal.disk.name, "names": ", ".join(told)})
 
     def _durable(self, number: int) -> None:
         self.keeping.durable(number)
@@ -142,7 +158,8 @@ def keep(host: Broker | Member, directory: str, limits: Limits, server: Server) 
         if isinstance(error, Unavailable):
             raise ConfigError("--data", [Problem("", str(error))]) from error
         raise
-    return Keeper(keeping, journal, server, limits.journal_wait_max_ns)
+    broker = host.broker if isinstance(host, Member) else host
+    return Keeper(keeping, journal, server, limits.journal_wait_max_ns, broker.event)
 
 
 def recall(host: Broker | Member, journal: Journal, directory: str) -> Keeping:

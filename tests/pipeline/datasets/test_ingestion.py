@@ -340,12 +340,14 @@ def test_files_that_nobody_names_are_swept_and_those_under_way_are_not(recorded:
     recorded.ingestion.step()
     folder = recorded.layout.dataset("track")
     (folder / "0123abcd-7-00.parquet").write_bytes(b"of a process that was killed")
+    (folder / "mine.parquet").write_bytes(b"somebody else's")
     with recorded.ingestion._stage.work() as prefix:
         (folder / f"{prefix}-00.parquet").write_bytes(b"under way")
         recorded.ingestion.tend()
         left = recorded.on_disk("track") - {each.name for each in recorded.manifest.files("track")}
-        assert left == {f"{prefix}-00.parquet"}
+        assert left == {f"{prefix}-00.parquet", "mine.parquet"}
     recorded.ingestion.tend()
+    (folder / "mine.parquet").unlink()
     assert recorded.on_disk("track") == {each.name for each in recorded.manifest.files("track")}
     recorded.manifest.close()
     recorded.layout.manifest.unlink()

@@ -2,7 +2,7 @@
 
 Laws:
 - a file belongs to a work, which its name says; a file of no work that goes on, which the manifest does not
-  name, is deleted
+  name, is deleted. What has no such name is somebody else's, and stays
 - what is deleted depends on no clock
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from holdfast.errors import Unavailable
 from holdfast.pipeline.datasets.manifest import Manifest
 from holdfast.pipeline.layout import Layout
+
+NAME = re.compile(r"[0-9a-f]{8}-\d+-[0-9a-f]+\.parquet")  # run, work, and what a file adds itself
 
 
 class Stage:
@@ -46,7 +49,7 @@ class Stage:
         swept = 0
         for folder in self._folder.glob("*/"):
             # In this order: a work that ends meanwhile has its files named before it stops going on.
-            found = list(folder.glob("*.parquet"))
+            found = [path for path in folder.glob("*.parquet") if NAME.fullmatch(path.name)]
             going = set(self._going)
             named = self._manifest.named(folder.name)
             for path in found:
