@@ -216,27 +216,32 @@ class Walk:
         places = self._places.copy()
         self._places.clear()
         for start, at, chain in places:
-            node = start if not start.gone else first_there(start, &looked) if chain and start.depth == at else None
+            node = start if not start.gone else first_there(start, at, &looked) if chain else None
             looked += 1
             if node is not None:
                 self._places.append((node, at, chain))
             while node is not None and node.replaced:
-                node.behind = first_there(node.behind, &looked)
+                node.behind = first_there(node.behind, node.depth, &looked)
                 node = node.first
-                if node is not None and node.gone:
-                    first_there(node, &looked)
+                if node is not None:
+                    first_there(node, node.depth, &looked)
                 looked += 1
         return looked
 
 
-cdef Node first_there(Node start, int* looked):
+cdef Node first_there(Node start, int depth, int* looked):
     """From a node on, along its chain. All that were passed lead there at once from now on."""
-    cdef Node node = start, passed = start
+    cdef Node node = start, passed
     while node is not None and node.gone:
-        node = node.behind
+        # Who was lifted was the last there: what is behind it is elsewhere.
+        node = node.behind if node.depth == depth else None
         looked[0] += 1
-    while passed is not node:
-        passed.behind, passed = node, passed.behind
+    while start is not node and start.depth == depth:
+        passed = start
+        start = passed.behind
+        passed.behind = node
+        if start is None:
+            break
     return node
 
 
