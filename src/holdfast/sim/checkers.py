@@ -186,11 +186,17 @@ def failover(evidence: Evidence) -> Iterator[Violation]:
             moved_ns = min((ns for ns, who, _ in redirects if who == name and ns >= at_ns), default=None)
             if next_ns < at_ns + x_ns:
                 continue
-            if moved_ns is None or moved_ns - at_ns > x_ns:
+            if moved_ns is None or moved_ns - at_ns > x_ns + _stood_still_ns(evidence, name, at_ns, moved_ns):
                 took = "never" if moved_ns is None else f"after {format_duration(moved_ns - at_ns)}"
                 yield Violation(
                     "Failover", f"{name} found another primary {took}; x is {format_duration(x_ns)}"
                 )
+
+
+def _stood_still_ns(evidence: Evidence, name: str, from_ns: int, until_ns: int) -> int:
+    """How long a client stood still itself between two times: nobody else can make up for that."""
+    stalls = [each for each in evidence.ledger.stalled_clients if each.who == name]
+    return sum(max(0, min(each.until_ns, until_ns) - max(each.since_ns, from_ns)) for each in stalls)
 
 
 def pruning(evidence: Evidence) -> Iterator[Violation]:

@@ -252,7 +252,9 @@ class Faults:
         publisher.pause()
         world = self.stage.world
         world.tell(publisher.name, fault.kind, None)
-        world.at(world.now_ns + fault.client_for_ns, publisher.resume)
+        until_ns = world.now_ns + fault.client_for_ns
+        self.stage.ledger.stalled_clients.append(Stall(world.now_ns, until_ns, publisher.name, led=False))
+        world.at(until_ns, publisher.resume)
 
     def _cut(self, fault: Fault) -> bool:
         primary = self.stage.primary()

@@ -59,7 +59,7 @@ class Promotion(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """A member stood still from then to then, and was the primary or not."""
+    """A member or a client stood still from then to then, and was the primary or not."""
 
     since_ns: int
     until_ns: int
@@ -112,8 +112,8 @@ class Ledger:
     __slots__ = (
         "acknowledged", "created", "faults", "gaps", "granted", "hung_up", "instants", "lost_sessions",
         "member_views", "mistakes", "moments", "overfull", "overwork", "promotions", "redirects",
-        "refusals", "rest", "retained", "seen", "sessions", "stalls", "start_ns", "states", "subscribed",
-        "taken", "unserved", "views", "wired",
+        "refusals", "rest", "retained", "seen", "sessions", "stalled_clients", "stalls", "start_ns", "states",
+        "subscribed", "taken", "unserved", "views", "wired",
     )  # fmt: skip
 
     def __init__(self, subscribers: int) -> None:
@@ -145,6 +145,7 @@ class Ledger:
         self.unserved: list[tuple[int, int]] = []
         self.moments: list[str] = []
         self.stalls: list[Stall] = []
+        self.stalled_clients: list[Stall] = []
 
     def messages(self) -> int:
         return sum(len(times) for times in self.created.values())

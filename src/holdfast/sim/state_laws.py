@@ -177,7 +177,10 @@ def order(evidence: Evidence) -> Iterator[Violation]:
             last = -1
             for place, (number, _) in enumerate(given):
                 early = number < last and number not in known
-                if early and not _sent_again(evidence, subscriber, stream, last, place):
+                if early and not (
+                    _sent_again(evidence, subscriber, stream, last, place)
+                    or _made_while_away(evidence, subscriber, evidence.ledger.created[stream][number])
+                ):
                     yield Violation(
                         "Order",
                         f"subscriber {subscriber} was given number {number} of publisher {stream[0]}, "
@@ -200,6 +203,21 @@ def _sent_again(evidence: Evidence, subscriber: int, stream: tuple[int, int], la
         return False
     comes_again = any(later == last for later, _ in given[place + 1 :])
     return comes_again and evidence.options.topics[stream[1]].qos > 0
+
+
+def _made_while_away(evidence: Evidence, subscriber: int, made_ns: int) -> bool:
+    """Whether a message was made while a subscriber with QoS 0 had no connection: its broker let it go, and
+    an heir that takes over and has a copy does not know that."""
+    plan = evidence.options.subscribers[subscriber]
+    if plan.qos:
+        return False
+    base_ns = evidence.ledger.start_ns + evidence.options.opens_ns
+    came = [at_ns for at_ns, _ in evidence.ledger.taken[subscriber]]
+    for left_ns, back_ns in plan.away:
+        there_ns = next((at_ns for at_ns in came if at_ns > base_ns + back_ns), 1 << 62)
+        if base_ns + left_ns - evidence.way_ns() <= made_ns <= there_ns:
+            return True
+    return False
 
 
 def _again(evidence: Evidence) -> Iterator[tuple[int, tuple[int, int], int]]:
