@@ -163,6 +163,6 @@ def rank_of(index: int, worth: Worth, known: Sequence[Worth]) -> Rank:
     also of a later one that others of `known` had time to write down, and it had not, and of the same view
     after an heir was lost, which knows nothing of that."""
     reigned = worth.custody > 0 and worth.epoch % MEMBERS_MAX == index
-    views = [each.entitled for each in known if each.epoch == worth.epoch] if reigned else []
-    entitled = max([worth.entitled, *(view for view in views if view % MEMBERS_MAX == index)])
-    return worth.epoch, entitled, worth.custody, reigned, worth.number
+    views = [each.entitled for each in known if reigned and each.epoch == worth.epoch]
+    own = max((view for view in views if view % MEMBERS_MAX == index), default=0)
+    return worth.epoch, max(worth.entitled, own), worth.custody, reigned, worth.number
