@@ -21,6 +21,7 @@ from holdfast.mqtt.reasons import Reason
 from holdfast.replication.group import MEMBERS_MAX
 from holdfast.replication.hearing import WORDS_PER_TURN
 from holdfast.replication.messages import PROTOCOL, Hello, digest_of, encode_word
+from holdfast.replication.peer import Peer
 from holdfast.replication.peers import PeerState
 from holdfast.replication.roles import Role
 from holdfast.replication.views import View, next_number
@@ -171,14 +172,57 @@ def test_who_slept_for_long_while_it_joined_waits_anew() -> None:
     assert serving(group) == ["a"]
 
 
-@pytest.mark.parametrize(("slept_ms", "asks"), [(29, False), (60, True)])
-def test_a_primary_that_stood_still_longer_than_silence_asks_its_heir_first(
-    slept_ms: int, asks: bool
+@pytest.mark.parametrize(("unsaid_ms", "asks"), [(30, False), (31, True), (60, True)])
+@pytest.mark.parametrize("idle_ms", [0, 5, 9])
+def test_a_primary_that_said_nothing_for_longer_than_silence_asks_its_heir_first(
+    unsaid_ms: int, idle_ms: int, asks: bool
 ) -> None:
+    """Of that it may have been awake for some: it had nothing to say before its next beat."""
     group = Group()
-    group.now_ns += slept_ms * MS
-    group.members["a"].turn(group.now_ns, group.wall_ns)
-    assert (group.members["a"].doubt is not None) == asks
+    primary = group.members["a"]
+    primary.beat(group.now_ns)
+    group.run()
+    said_ns = group.now_ns
+    group.pass_time(idle_ms * MS)
+    group.now_ns = said_ns + unsaid_ms * MS
+    primary.turn(group.now_ns, group.wall_ns)
+    assert (primary.doubt is not None) == asks
+
+
+def test_a_primary_doubts_though_what_it_said_late_has_left_by_now() -> None:
+    """Its standstill fell between a turn and what that turn wrote."""
+    group = Group()
+    primary = group.members["a"]
+    primary.beat(group.now_ns)
+    group.run()
+    backup = primary.core.board.backup
+    assert isinstance(backup, Peer)
+    primary.beat(group.now_ns)
+    group.now_ns += 31 * MS
+    primary.core.board.now_ns = group.now_ns
+    backup.take_output()
+    backup.flushed()
+    assert not primary.deliver(group.now_ns, group.wall_ns)
+    primary.turn(group.now_ns, group.wall_ns)
+    assert primary.doubt is not None
+    group.run()
+    assert primary.doubt is None
+    assert primary.role is Role.PRIMARY
+
+
+def test_an_heir_that_hangs_up_on_a_primary_that_slept_is_asked_before_anything_is_acknowledged() -> None:
+    """It took over meanwhile; the end of its connection is the first that the primary hears when it wakes."""
+    group = Group()
+    primary, heir = group.members["a"], group.members["b"]
+    primary.beat(group.now_ns)
+    group.run()
+    group.now_ns += 31 * MS
+    backup = primary.core.board.backup
+    assert isinstance(backup, Peer)
+    primary.lost(backup, group.now_ns)
+    assert primary.doubt is not None
+    assert primary.view.heirs == (heir.name,)
+    assert primary.peers.sought == heir.name
 
 
 def test_a_member_that_does_not_know_of_another_yet_goes_on() -> None:

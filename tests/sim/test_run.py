@@ -65,6 +65,7 @@ SEEDS_OF_NOTE = (
     815268409620,  # a primary that waits longer from now on stands still before it says so
     815268413240,  # a connection is reset while its primary is about to open another view
     7805350608,  # a publisher stands still itself while its primary dies
+    910855472755,  # a primary was idle, then stood still: its heir heard nothing for longer than it slept
     7805354848,  # an heir has a copy of what was sent while a QoS 0 subscriber was away
 )
 

@@ -24,7 +24,7 @@ from holdfast.contract.model import ContractBook
 from holdfast.replication.absence import Absence
 from holdfast.replication.buffer import BackupBuffer
 from holdfast.replication.candidacy import Candidacy
-from holdfast.replication.doubt import Doubt, ask_heir, wake
+from holdfast.replication.doubt import Doubt, ask_heir, is_unheard, slept_ns, suspect, wake
 from holdfast.replication.following import Following
 from holdfast.replication.group import MEMBERS_MAX, GroupConfig, Switches
 from holdfast.replication.handshake import Secret
@@ -104,7 +104,7 @@ class Member:
         self.used_max = 0  # numbers up to this one may have been ours before a crash
         self.turned_ns = now_ns
         self.silence = Silence(group, book)
-        self._expected_ns = now_ns  # when the next turn was due, at the end of the last
+        self.expected_ns = now_ns  # when the next turn was due, at the end of the last
         self._digest = digest_of(book)
         self._start_core(book, switches)
         self.log = StateLog(book.limits.state_log_max, book.limits.state_log_bytes_max)
@@ -209,6 +209,7 @@ class Member:
         if isinstance(wire, Connection):
             self.broker.lost(wire, now_ns)
         elif isinstance(wire, Peer):
+            suspect(self, now_ns)  # it may have ended because this broker was taken for gone
             if wire.known:
                 listen(self, now_ns)  # to its last words
             else:
@@ -229,9 +230,10 @@ class Member:
         if self.broker.draining:
             return self.broker.turn(now_ns, wall_ns)
         self.recorder.now_ns = now_ns
-        slept_ns, self.turned_ns = self._slept_ns(now_ns), now_ns
-        if slept_ns > self.silence.least_ns // 2:
-            wake(self, now_ns, slept_ns)
+        slept, self.turned_ns = slept_ns(self, now_ns), now_ns
+        if slept > self.silence.least_ns // 2:
+            wake(self, now_ns, slept)
+        suspect(self, now_ns, slept)
         if self.role is Role.PRIMARY and not self.view.heirs:
             self._hear_of_others(now_ns)
         doubted = self.doubt is not None
@@ -239,17 +241,15 @@ class Member:
         if self._stirred(now_ns):
             more |= self._work(now_ns)
             more |= doubted and self.doubt is None  # what clients sent meanwhile waits for a turn
-        self._expected_ns = self._due_ns
+        self.expected_ns = self._due_ns
         return more
-
-    def _slept_ns(self, now_ns: int) -> int:
-        """How long ago this broker should have looked up; what it was not to do is no sleep."""
-        return now_ns - max(self.turned_ns, self._expected_ns)
 
     def deliver(self, now_ns: int, wall_ns: int) -> bool:
         """Messages alone, unless this broker slept, or has to look around before each of them."""
-        awake = self._slept_ns(now_ns) <= self.silence.least_ns // 2 and not self.core.retained_log
-        return awake and bool(self.view.heirs) and self.doubt is None and self.broker.deliver(now_ns, wall_ns)
+        if slept_ns(self, now_ns) > self.silence.least_ns // 2 or is_unheard(self, now_ns):
+            return False
+        alone = not self.view.heirs or self.doubt is not None or bool(self.core.retained_log)
+        return not alone and self.broker.deliver(now_ns, wall_ns)
 
     def _hear_of_others(self, now_ns: int) -> None:
         """An heir that was lost may serve by now: better to learn it, from it or from a client that leaves,
@@ -575,7 +575,7 @@ class Member:
             if not peer.state.said_bye and self.role is Role.BACKUP:
                 self.peers.dial_now(peer.state.name)  # a connection may end though its other end lives
         if self.role is Role.PRIMARY and self.doubt is not None:
-            self.doubt.ended.append(peer)
+            self.doubt.lost(self.peers, peer)
         elif self.role is Role.PRIMARY:
             self.serving.lost(peer, now_ns)
         self.absence.look(now_ns)

@@ -20,7 +20,9 @@ cdef class Peer(Wire):
     cdef readonly object control        # bodies of CONTROL frames
     cdef public BackupBuffer buffer     # where its copies go while it is the primary that is followed
     cdef readonly str fault             # what was wrong with what came
-    cdef public int64_t heard_ns, opened_ns, wrote_ns
+    cdef public int64_t heard_ns, opened_ns
+    cdef public int64_t wrote_ns        # when all that waited had been written
+    cdef public int64_t unsaid_ns       # the longest from one such time to the next, since somebody looked
     cdef public int64_t gap_ns          # the longest that nothing was heard of it, since somebody looked
     cdef public bint known              # it was dialed, or has said who it is; else it is a stranger
     cdef public object state            # what plain Python knows of the broker at the other end

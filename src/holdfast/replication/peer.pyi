@@ -13,6 +13,7 @@ class Peer(Wire):
     heard_ns: int
     opened_ns: int
     wrote_ns: int
+    unsaid_ns: int
     gap_ns: int
     frame_bytes_max: int
     known: bool

@@ -26,6 +26,7 @@ cdef class Peer(Wire):
         self.control = deque()
         self.heard_ns = now_ns
         self.opened_ns = now_ns
+        self.wrote_ns = now_ns
         self.frame_bytes_max = core.packet_bytes_max + 1024
 
     def __dealloc__(self) -> None:
@@ -65,6 +66,7 @@ cdef class Peer(Wire):
         self.take(<const uint8_t*>(<char*>data), len(data))
 
     cpdef flushed(self):
+        self.unsaid_ns = max(self.unsaid_ns, self.board.now_ns - self.wrote_ns)
         self.wrote_ns = self.board.now_ns
 
     cpdef bint wants_bytes(self):

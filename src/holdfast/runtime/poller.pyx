@@ -372,6 +372,8 @@ cdef class Poller(Sockets):
             return
         wire.writable = all_sent
         if all_sent:
+            if wire.peer:
+                self.board.now_ns = clock_ns(CLOCK_MONOTONIC)  # when members could hear it is what matters
             wire.flushed()
         if self.slots[fd].stranger and (<Peer>wire).known:
             self._know(fd)

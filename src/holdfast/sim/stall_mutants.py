@@ -74,16 +74,16 @@ def _waits_for_ever(bound: Any) -> object:
 
 
 @mutant(
-    "wakes-and-serves",
+    "sleeps-in-secret",
     465,
-    "a primary that stood still goes on at once",
+    "nobody is told how long a member stood still",
     member,
     "wake",
     "Patience",
     *LOSSES,
     among=_stalls,
 )
-def _wakes_and_serves(wake: Any) -> object:
+def _sleeps_in_secret(wake: Any) -> object:
     return lambda self, now_ns, slept_ns: self.peers.forgive(slept_ns, now_ns)
 
 

@@ -12,7 +12,7 @@ from holdfast.broker.broker import Broker
 from holdfast.broker.clients import WINDOW_DEFAULT, Clients
 from holdfast.broker.connection import Connection
 from holdfast.broker.session import Session
-from holdfast.replication import transfers
+from holdfast.replication import member, transfers
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.member import Member
 from holdfast.replication.peer import Peer
@@ -95,8 +95,8 @@ def _depth_counts_anybody(replicas: Any) -> object:
     "takes-waiting-for-sleep",
     366,
     "time between two turns counts as sleep",
-    Member,
-    "_slept_ns",
+    member,
+    "slept_ns",
     "Serves",
     "Bounded",
 )
