@@ -460,7 +460,8 @@ class Broker:
             self.count_refusal(Reason.KEEP_ALIVE_TIMEOUT, "no CONNECT in time")
             self.forget(connection)
             return
-        if connection.slowed_ns or connection.tired or connection.holds or connection.control is not None:
+        held = connection.slowed_ns or connection.tired or connection.holds or connection.sated_at
+        if held or connection.control is not None:
             # It waits for us: what it sent meanwhile is not looked at.
             self.watched_connections.watch(connection, max(connection.slowed_ns, now_ns + S))
             return

@@ -56,6 +56,7 @@ cdef class Core(RetainedMessages):
     cdef readonly uint32_t receive_max, alias_max
     cdef readonly uint32_t packet_bytes_max, connect_bytes_max, control_bytes_max, pairs_max
     cdef readonly uint32_t levels_max, topic_bytes_max, backlog_max, jobs_ahead_max
+    cdef int64_t owed_bytes_max, messages_bytes_max     # of what one publisher has no answer to; of all messages
     cdef Pool* connecting               # of unfinished packets of connections whose clients were not let in yet
     cdef Pool* pending                  # of those of all others
     cdef public uint64_t packets_received, bytes_received, messages_received

@@ -78,6 +78,8 @@ cdef class Core(RetainedMessages):
         self.board.share_out(limits.buffer_bytes_max)
         self.retain_up_to(limits.retained_messages_max, limits.retained_bytes_max)
         self.backup_bytes_max = limits.backup_bytes_max
+        self.owed_bytes_max = limits.queue_bytes_max
+        self.messages_bytes_max = limits.buffer_bytes_max + limits.retained_bytes_max + limits.pending_bytes_max
         self.board.untold.wait_ns = limits.marks_lag_ns // 2
         self.selective = True
         self.known_again = {}
@@ -457,8 +459,7 @@ cdef class Core(RetainedMessages):
             m.source = <PyObject*>source
             m.ack_index = <uint32_t>ack
             if ack >= 0:
-                m.flags |= OWED
-                topic.unsafe += 1
+                source.owe_for(m, min(self.owed_bytes_max, self.messages_bytes_max - <int64_t>self.ledger.bytes))
             if not m.flags & HELD:  # no job of it waits yet, and the client has a bound for what it sends so
                 source.backlog += 1
                 if source.backlog > self.backlog_max and not source.full:

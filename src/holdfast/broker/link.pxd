@@ -126,6 +126,8 @@ cdef class Link(Output):
     cdef public int version         # 0 until CONNECT was accepted
     cdef public uint32_t inbound    # QoS 1 and 2 messages from the client that are not yet acknowledged
     cdef public uint32_t backlog    # messages from the client whose dispatch job waits
+    cdef readonly int64_t owed      # bytes of its messages that it awaits an answer to
+    cdef readonly int64_t sated_at  # so many, when these were too many and reading stopped; 0: it did not
     cdef Ack* acks
     cdef uint32_t acks_cap, acks_head, acks_tail
     cdef Alias* aliases
@@ -137,6 +139,8 @@ cdef class Link(Output):
     cdef int64_t owe(self, uint8_t first_byte, uint16_t packet_id) noexcept
     cdef void settle(self, uint32_t index, uint8_t reason) noexcept
     cdef void explain(self, uint32_t index, uint8_t why) noexcept
+    cdef void owe_for(self, Message* m, int64_t most) noexcept
+    cdef void answer_for(self, Message* m) noexcept
     cdef void unjournaled(self, uint32_t index, bytes topic)
     cdef bint put_ack(self, uint8_t first_byte, uint16_t packet_id, uint8_t reason) noexcept
     cdef bint put_explained(self, Ack* ack) noexcept

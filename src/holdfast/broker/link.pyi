@@ -50,6 +50,8 @@ class Link(Output):
     unheard: bool
     full: bool
     holds: int
+    owed: int
+    sated_at: int
     version: int
     inbound: int
     backlog: int

@@ -166,8 +166,7 @@ cdef class Board:
                 self.backup is not None and not m.flags & (CONFIRMED if m.flags & RETAIN else DISPATCHED | CONFIRMED)):
             return
         source = <Link>m.source
-        m.flags &= ~OWED
-        m.topic.unsafe -= 1
+        source.answer_for(m)
         source.settle(m.ack_index, 0 if m.flags & MATCHED or not m.flags & OFFERED else NO_MATCHING_SUBSCRIBERS)
         if m.flags & OFFERED:
             m.source = NULL
@@ -266,7 +265,25 @@ cdef class Link(Output):
 
     cdef bint may_read(self) noexcept:
         """Not while too much of what it sent waits, a subscriber holds it back, or it does not take its answers."""
-        return not self.full and self.holds == 0 and self.out.len < 4 * OUT_HIGH
+        return not self.full and self.holds == 0 and self.sated_at == 0 and self.out.len < 4 * OUT_HIGH
+
+    cdef void owe_for(self, Message* m, int64_t most) noexcept:
+        """Its client awaits an answer to the message. When that is so for more bytes than these, no more is read."""
+        m.flags |= OWED
+        m.topic.unsafe += 1
+        self.owed += m.size
+        if self.owed > most and self.sated_at == 0:
+            self.sated_at = self.owed
+            self.mark()
+
+    cdef void answer_for(self, Message* m) noexcept:
+        """It is to be answered now. Reading goes on when half of what was too much was."""
+        m.flags &= ~OWED
+        m.topic.unsafe -= 1
+        self.owed -= m.size
+        if self.sated_at and 2 * self.owed <= self.sated_at:
+            self.sated_at = 0
+            self.mark()
 
     def hold(self) -> None:
         """A subscriber of what this link publishes cannot keep up: stop reading for a while."""

@@ -172,8 +172,7 @@ cdef class Protection:
         m.flags &= ~DURABLE
         if m.flags & OWED:
             source = <Link>m.source
-            m.flags &= ~OWED
-            m.topic.unsafe -= 1
+            source.answer_for(m)
             if m.qos == 2:
                 free_again.append((m.origin, m.packet_id))
                 self.board.note(RELEASED, m.origin, m.packet_id, 0)
