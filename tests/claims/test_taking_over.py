@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,42 @@ from .plant import (
 SOON_S = 2.0  # a machine with many tests is slow, but not as slow as the silence in these tests
 BUSY_S = 3.0  # which it may be slower than it should be
 LONG_SILENCE = 'heartbeat = "20ms"\nsilence = "10s"\njoin_wait = "500ms"\n'
+
+
+@pytest.mark.parametrize("log", ["full", "frozen", "gone"])
+def test_an_heir_takes_over_whatever_becomes_of_its_log(start: StartPlant, tmp_path: Path, log: str) -> None:
+    """logs.md: "A broker never waits for its log." """
+    plant = start(protected=False, begin="a")
+    where = plant.directory / "stderr-b"
+    reader = None
+    if log == "full":
+        where.symlink_to("/dev/full")
+    else:
+        os.mkfifo(where)
+        reader = os.open(where, os.O_RDWR)
+    plant.start("b")
+    plant.await_protected()
+    if log == "frozen":
+        assert reader is not None
+        os.set_blocking(reader, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(reader, b"x" * 4096)
+    elif reader is not None:
+        os.close(reader)
+    taken = []
+    with plant.client("a") as publisher:
+        publisher.connect("publisher")
+        leave_session(plant.ports["a"], "away", "free/#")
+        taken = publish_all(publisher, "free/1", numbers(0, 100))
+    plant.kill("a")
+    wait_until(lambda: ask_connect(plant.ports["b"]).reason == 0, "the heir serves", START_S_MAX)
+    assert come_back(plant.ports["b"], "away", taken) == taken
+    assert plant.terminate("b") == 0
+    if log == "frozen":
+        assert reader is not None
+        os.close(reader)
+    where.unlink()
 
 
 def test_the_heir_has_what_was_not_delivered_and_the_state_of_the_clients(pair: Plant) -> None:

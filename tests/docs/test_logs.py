@@ -103,6 +103,24 @@ def test_a_state_that_flaps_floods_nothing_and_its_last_is_written(monkeypatch: 
     assert "event=protected view=499" in found[-1]
 
 
+def test_what_was_held_back_comes_before_what_happened_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line is the present state, though a burst ends and the next change comes at once."""
+    monkeypatch.setattr(log, "_burst", (0.0, 0))
+    lines = io.StringIO()
+
+    async def change() -> None:
+        for number in range(log.STATE_LINES_MAX + 1):
+            log.log_event("role", {"view": number})
+        monkeypatch.setattr(log, "_burst", (0.0, 0))  # a second is over, and no timer rang yet
+        log.log_event("role", {"view": "last"})
+        log.write_rest()
+
+    with redirect_stderr(lines):
+        asyncio.run(change())
+    views = [line.rpartition("view=")[2] for line in lines.getvalue().splitlines()]
+    assert views == [*map(str, range(log.STATE_LINES_MAX + 1)), "last"]
+
+
 def test_a_state_that_did_not_change_is_told_once() -> None:
     same: tuple[str, dict[str, object]] = ("not arbitrated", {"view": 4, "why": "no answer"})
     assert len(written(*[same] * 100)) == 1

@@ -187,6 +187,25 @@ def test_nobody_there_is_told_within_the_bound():
     run(scenario)
 
 
+def test_who_closes_while_it_claims_is_told_so(zookeeper, monkeypatch):
+    """A member that ends hears its primary's goodbye, and has asked for the next view."""
+
+    async def scenario():
+        async with arbiters(zookeeper, "closes", "a") as (a,):
+            read = a._read
+
+            async def read_and_close() -> object:
+                stored = await read()
+                await a.close()
+                return stored
+
+            monkeypatch.setattr(a, "_read", read_and_close)
+            with pytest.raises(Unavailable, match="not started, or closed"):
+                await a.claim(Claim(4, 0))
+
+    run(scenario)
+
+
 def test_a_zookeeper_that_is_killed_and_returns():
     async def scenario():
         with ZooKeeperProcess() as own:

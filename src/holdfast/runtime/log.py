@@ -4,7 +4,7 @@ Laws:
 - a line begins with its time and the name of its event; the names are stable, docs/logs.md has them all
 - the last line about the state of a broker is its present state: of STATES only a line that repeats the one
   before it word for word is left out. Of more than STATE_LINES_MAX in a second the last of each kind is
-  written, when the second is over
+  written, when the second is over or the next line about the state comes
 - events that only differ in a client's doing are one kind: no client can flood the log. A kind has a line in
   a second: what the first left out is told when the second is over, the last in full, the rest as a count
 - logins and changes of rights are a kind for each user: nobody's is left out because of others'
@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from itertools import accumulate
 from typing import Literal, get_args
+
+from holdfast.runtime.outlet import Outlet
 
 REPEAT_S = 1.0
 KINDS_MAX = 1000
@@ -114,6 +115,7 @@ def log_event(event: str, details: dict[str, object]) -> None:
         _state = event, dict(details)
         if _is_flood(now) and _hold(event, fields):
             return
+        write_held()  # which happened before
     _write(time.time(), fields)
 
 
@@ -195,7 +197,15 @@ def names_that_fit(names: list[str]) -> list[str]:
 
 
 def _write(at_s: float, fields: dict[str, object]) -> None:
-    print(line_of(_form, at_s, fields), file=sys.stderr, flush=True)
+    _outlet.say(line_of(_form, at_s, fields))
+
+
+def _unwritten(lines: int, why: str) -> str:
+    return _tell("not logged", {"lines": lines, "why": why})
+
+
+def _tell(event: str, details: dict[str, object]) -> str:
+    return line_of(_form, time.time(), {"event": event, **details})
 
 
 def line_of(form: Form, at_s: float, fields: dict[str, object]) -> str:
@@ -218,3 +228,6 @@ def show(value: object) -> str:
     text = cut(value)
     plain = text and all(char.isalnum() or char in "._-:/+$#" for char in text)
     return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+_outlet = Outlet(_unwritten)

@@ -38,6 +38,7 @@ ANSWER_S_MAX = 5.0
 SESSION_S = 2.0
 RECONNECT_S_MAX = 0.5
 RETRY_S = 0.01
+CLOSED = "the arbiter is not started, or closed"
 VIEW_NUMBER_MAX = 2**63 - 1
 MEMBER_CHARS_MAX = 256
 # The connection went away under a request: whether it was carried out is found by reading again.
@@ -135,6 +136,13 @@ class Arbiter:
             await asyncio.to_thread(client.stop)
             await asyncio.to_thread(client.close)
 
+    @property
+    def _connection(self) -> Any:
+        """Closing does not wait for what was asked before."""
+        if self._client is None:
+            raise Unavailable(CLOSED)
+        return self._client
+
     async def _claim(self, claim: Claim) -> Answer:
         read = self._read
         wanted = Standing(claim.number, self.member, claim.heirs, self._life)
@@ -164,12 +172,12 @@ class Arbiter:
     async def _read_latest(self) -> Stored | None:
         """What the leader has: a follower may lag behind."""
         with suppress(NoNodeError):
-            await self._answer(self._client.sync_async(self.path))
+            await self._answer(self._connection.sync_async(self.path))
         return await self._read()
 
     async def _read(self) -> Stored | None:
         try:
-            data, stat = await self._answer(self._client.get_async(self.path))
+            data, stat = await self._answer(self._connection.get_async(self.path))
         except NoNodeError:
             return None
         standing = parse_standing(data.decode(errors="replace"))
@@ -183,9 +191,9 @@ class Arbiter:
     async def _write(self, standing: Standing, stored: Stored | None) -> None:
         data = format_standing(standing).encode()
         if stored is None:
-            await self._answer(self._client.create_async(self.path, data, makepath=True))
+            await self._answer(self._connection.create_async(self.path, data, makepath=True))
         else:
-            await self._answer(self._client.set_async(self.path, data, version=stored.version))
+            await self._answer(self._connection.set_async(self.path, data, version=stored.version))
 
     async def _answer(self, result: Any) -> Any:
         """Awaits an answer that comes in a thread of kazoo's."""
@@ -210,7 +218,7 @@ class Arbiter:
     async def _bounded(self, work: Coroutine[Any, Any, T]) -> T:
         if self._client is None:
             work.close()
-            raise Unavailable("the arbiter is not started, or closed")
+            raise Unavailable(CLOSED)
         try:
             async with asyncio.timeout(self._answer_s_max):
                 return await work
