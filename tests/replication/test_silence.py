@@ -11,7 +11,7 @@ from holdfast.mqtt.packets import Properties, Suback, Subscribe, Subscription
 from holdfast.replication.group import GroupConfig
 from holdfast.replication.messages import Right
 from holdfast.replication.roles import Role
-from holdfast.replication.silence import CALM_NS, STALLS_KEPT_NS, Silence, Stalls
+from holdfast.replication.silence import CALM_NS, NOTED_NS, STALLS_KEPT_NS, Silence, Stalls
 
 BEAT_NS = 10 * MS
 
@@ -252,6 +252,21 @@ def test_after_such_a_takeover_the_same_standstill_is_waited_for(beat_before_ms:
     assert group.primary.silence.ns >= 2 * 100 * MS
     stall(group, "b", 108 * MS)
     assert group.primary.name == "b"
+
+
+def test_a_short_standstill_does_not_hide_the_longer_one_before_it() -> None:
+    """Whoever took over by that one may not have heard of it yet."""
+    stalls = Stalls()
+    stalls.note(45 * MS, 1_000 * MS)
+    stalls.note(20 * MS, 1_050 * MS)
+    assert (stalls.last_ns, stalls.last_at_ns) == (45 * MS, 1_000 * MS)
+    stalls.note(50 * MS, 1_200 * MS)
+    assert (stalls.last_ns, stalls.last_at_ns) == (50 * MS, 1_200 * MS)
+    stalls.note(20 * MS, 1_200 * MS + NOTED_NS + 1)
+    assert stalls.last_ns == 20 * MS
+    stalls.serves()
+    stalls.note(16 * MS, 1_300 * MS + NOTED_NS)
+    assert stalls.last_ns == 16 * MS
 
 
 @pytest.mark.parametrize("how", ["killed", "cut off"])

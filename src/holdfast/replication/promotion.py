@@ -24,6 +24,7 @@ def promote(member: Member, now_ns: int) -> None:
     clients, core = member.broker.clients, member.core
     member.absence.end()
     member.silence.told_ns = 0
+    member.silence.own.serves()
     for peer in member.peers.all():
         peer.buffer = None
     core.board.mute = False

@@ -30,6 +30,7 @@ CALM_NS = 100 * MS
 MARGIN = 2
 STALLS_KEPT_NS = 600 * S
 STALLS_MAX = 1024
+NOTED_NS = 10 * S
 OFTEN = 3  # standstills within STALLS_KEPT_NS
 REDIRECTS = 5  # the last of which the middle one counts
 
@@ -40,16 +41,22 @@ class Stalls:
     def __init__(self) -> None:
         self.total = 0  # since the process started
         self.longest_ns = 0
-        self.last_ns = 0
-        self.last_at_ns = 0  # when the last one was over
+        self.last_ns = 0  # of the longest of late
+        self.last_at_ns = 0  # when that was over
         self._lately: deque[tuple[int, int]] = deque(maxlen=STALLS_MAX)
 
     def __len__(self) -> int:
         return len(self._lately)
 
     def note(self, ns: int, now_ns: int) -> None:
-        """Perhaps too short to count, but others may have waited for longer: from the last beat on."""
-        self.last_ns, self.last_at_ns = ns, now_ns
+        """Perhaps too short to count, but others may have waited for longer: from the last beat on. A shorter
+        one soon after does not hide it from whoever took over by it, and has not heard of it yet."""
+        if ns >= self.last_ns or now_ns - self.last_at_ns > NOTED_NS:
+            self.last_ns, self.last_at_ns = ns, now_ns
+
+    def serves(self) -> None:
+        """What was before is nobody's reason to take over from now on."""
+        self.last_ns = 0
 
     def add(self, ns: int, now_ns: int) -> None:
         self.total += 1
@@ -118,6 +125,8 @@ class Silence:
             return "the group file says so"
         if self.ns >= self.bound.silence_ns:
             return str(self.bound)
+        if self.told_ns:
+            return "the primary says so"
         if MARGIN * self.longest_ns > CALM_NS:
             return f"a member stood still for {about_ns(self.longest_ns)} lately"
         return "no member stood still for longer lately"
