@@ -225,6 +225,30 @@ def test_an_heir_that_hangs_up_on_a_primary_that_slept_is_asked_before_anything_
     assert primary.peers.sought == heir.name
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_an_heir_without_room_for_the_last_copy_of_a_dead_primary_takes_over(size: int) -> None:
+    """It has all that it confirmed, and nobody else has."""
+    group = Group(size)
+    subscriber, publisher = group.client("s"), group.client("p")
+    subscriber.subscribe("safe/1", qos=1)
+    subscriber.say(Disconnect())
+    publisher.publish("safe/1", b"kept", 1, qos=1)
+    group.pass_time(20 * MS)
+    assert [each.packet_id for each in publisher.take() if isinstance(each, Puback)] == [1]
+    heir = group.members["b"]
+    heir.buffer.set_bounds(messages_max=1, bytes_max=1 << 20)
+    publisher.publish("safe/1", b"too much", 2, qos=1)
+    group.stalled.add("b")
+    group.pass_time(5 * MS)
+    group.stalled.clear()
+    group.crash("a")
+    group.pass_time(500 * MS)
+    assert group.primary is heir
+    back = group.client("s", "b")
+    group.pass_time(20 * MS)
+    assert b"kept" in [each.payload for each in back.messages()]
+
+
 def test_a_member_that_does_not_know_of_another_yet_goes_on() -> None:
     """The group file gets a third member, and is given to one after the other."""
     group = Group(2)

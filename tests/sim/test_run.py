@@ -66,6 +66,7 @@ SEEDS_OF_NOTE = (
     815268413240,  # a connection is reset while its primary is about to open another view
     7805350608,  # a publisher stands still itself while its primary dies
     910855472755,  # a primary was idle, then stood still: its heir heard nothing for longer than it slept
+    277959381999,  # an heir has no room for the last copy of a primary that is dead by then
     7805354848,  # an heir has a copy of what was sent while a QoS 0 subscriber was away
 )
 

@@ -75,6 +75,7 @@ cdef class Core(RetainedMessages):
     cdef public list ended              # Ended: subscriptions that are gone, while older messages wait
 
     cdef bint sated(self) noexcept
+    cdef bint overfull(self) noexcept
     cdef bint crowded(self) noexcept
     cdef uint8_t* scratch(self, size_t size) except NULL
     cdef Topic* topic_at(self, const uint8_t* text, uint32_t size) noexcept

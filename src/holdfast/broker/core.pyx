@@ -35,7 +35,8 @@ cdef int64_t ALARM_COPY_NS = 10_000_000    # an alarm without a period that is n
 cdef size_t WORTH_A_WRITE = 128 # deliveries to a link that one write to it should carry, when there are as many
 cdef int64_t LOOKED_MAX = 4096  # units that a slice may spend on looking up routes again, and members of groups
 cdef size_t WIDE_SLICE = 32     # how many times as long a slice may get for that
-cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before nothing more is read
+cdef uint32_t SLICES_AHEAD = 8  # how many slices may wait before those are not read who send without a pause
+cdef uint32_t OVERFULL = 4      # times as many: then nobody is
 cdef int64_t ROUTES_UNITS = 4   # looking up the contract and the routes of a topic, if little is found
 cdef int64_t STEPS_IN_UNIT = 8  # of the tree of subscriptions; see work.py
 cdef uint64_t GAP_MAX = 1_000_000   # numbers that a publisher may leave out and be believed
@@ -245,12 +246,18 @@ cdef class Core(RetainedMessages):
 
     cdef bint sated(self) noexcept:
         """Whether enough waits to be delivered, and until half of it is. A broker that reads faster than it
-        delivers would spend all its time on reading; what is not read holds its publishers back."""
+        delivers would spend all its time on reading; what is not read holds back those who send without a pause.
+        The others are still read: what they send may be due before all that waits."""
         if self.jobs.len >= self.jobs_ahead_max:
             self.full = True
         elif self.jobs.len * 2 < self.jobs_ahead_max:
             self.full = False
         return self.full or self.crowded()
+
+    cdef bint overfull(self) noexcept:
+        """Whether so much waits that nobody is read, not even who sends little: it all may come from many such."""
+        return self.jobs.len >= OVERFULL * self.jobs_ahead_max or (
+            self.board.pool.bytes > (self.board.pool.soft + self.board.pool.max) // 2)
 
     cdef bint crowded(self) noexcept:
         """Whether sessions still hold more than they should: nothing is read before that is let go of."""

@@ -2,7 +2,8 @@
 
 Laws:
 - a turn hears so many words of each member, and the greetings of a few strangers; who is not heard waits
-- a fault of another ends its connection, after what it said before
+- a fault of another ends its connection, after what it said before. An heir that lets go of its primary for
+  that, or for want of room, is one until it hears that it lives: those may have been its last bytes
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.replication.peer import Peer
-from holdfast.replication.roles import Happening
+from holdfast.replication.roles import Happening, Role
 
 if TYPE_CHECKING:
     from holdfast.replication.member import Member
@@ -39,10 +40,11 @@ def hear(member: Member, peer: Peer, words: int, now_ns: int) -> bool:
         word = member.peers.word(peer, now_ns)
         if word is not None:
             member.heard(peer, word, now_ns)
+    let_go = member.role is Role.BACKUP and peer.fault is not None and not peer.closing
     if peer.fault is not None and not peer.closing:
         member.peers.refuse(peer, peer.fault)
     if peer.closing:
-        if member.follows(peer) and not peer.state.said_bye:
+        if member.follows(peer) and not peer.state.said_bye and not let_go:
             member.happen(Happening.DROPPED, now_ns)  # it lives, but not for us
         member.peer_ended(peer, now_ns)
     return bool(peer.control)

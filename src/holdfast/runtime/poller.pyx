@@ -6,8 +6,9 @@ there are, the loop has one thing to look at, and a connection costs what its se
 Laws:
 - bytes go from the socket into the inbox and from a link into the socket; nothing is decided here
 - one read for each ready socket before anyone is read twice; other brokers are read before clients
-- clients are not read while the broker is sated, when what was read since its last turn is much work besides, or
-  when reading took its time; who was not read is read first when it is
+- while the broker is sated only those are read who pause and have little waiting, and little of each; while it is
+  overfull nobody is, nor when what was read since its last turn is much work besides, or when reading took its
+  time. Who was not read is read first when it is
 - the more are ready, the less of their work is done at once: who asks for none does not wait long behind many
 - who sends without a pause is read after those who do not: a few who keep the broker busy are in nobody's way
 - that a peer left, or was reset, is learnt once: the kernel would say so at every poll while it is not read
@@ -43,14 +44,16 @@ from holdfast.runtime.sockets cimport Sockets
 cdef enum:
     EVENTS_MAX = 256
     FEW_EVENTS = 32             # of more at once nobody can say which came first
-    PASSES_MAX = 4              # while the broker is sated: other brokers are heard every so often
+    PASSES_MAX = 4              # while the broker is overfull: other brokers are heard every so often
     ACCEPTS_MAX = 64            # in one poll: a storm of connects must not hold up a message
     STRANGERS_MAX = 8           # the same, of the lobby, before somebody else there has a turn
     UNSENT_BYTES_MAX = 65536    # what may wait in the kernel for one subscriber
     DISCARD_BYTES_MAX = 1048576 # what is still read from a peer that was told goodbye
     RAW_BYTES = 32768           # read at once from a socket with layers
     SEALED_BYTES_MAX = 262144   # put through layers at once
-    BITE_BYTES = 4096           # the same, when the last was dear: a record may hold a byte, and take a microsecond
+    BITE_BYTES = 4096           # the same, when the last was dear (a record may hold a byte, and take a microsecond),
+                                # and of those who are read while the broker is sated
+    FEW_MESSAGES = 8            # of one of those, that wait already
     COSTLY_MAX = 2              # of their signatures in one poll: each takes as long as a thousand messages
 
 
@@ -139,7 +142,7 @@ cdef class Poller(Sockets):
         if self.rests_until_ns and clock_ns(CLOCK_MONOTONIC) >= self.rests_until_ns:
             self.rests_until_ns = 0
             self._interest(self.lobby, EPOLLIN)
-        if self.core.sated() and self.passed < PASSES_MAX:
+        if self.core.overfull() and self.passed < PASSES_MAX:
             self.passed += 1
             return False
         self.passed = 0
@@ -187,7 +190,7 @@ cdef class Poller(Sockets):
             fd = events[at].data.fd
             if not events[at].events or is_greedy(&self.slots[fd], now_ns) != greedy:
                 continue
-            if self.core.sated() or self.core.work_left <= 0 or before_ns > end_ns:
+            if self._has_enough(fd, greedy) or self.core.work_left <= 0 or before_ns > end_ns:
                 if not self.skipped[greedy]:
                     self.skipped[greedy] = fd
                 events[at].events &= <uint32_t>EPOLLOUT
@@ -197,6 +200,13 @@ cdef class Poller(Sockets):
                 after_ns = clock_ns(CLOCK_MONOTONIC)
                 self.slots[fd].dear = after_ns - before_ns > DEAR_NS
                 before_ns = after_ns
+
+    cdef bint _has_enough(self, int fd, bint greedy) noexcept:
+        """Whether so much waits that this one is not read: of those who pause, who has messages waiting."""
+        if not self.core.sated():
+            return 0
+        return greedy or self.core.overfull() or (
+            self.slots[fd].kind == OPEN and (<Wire>self.slots[fd].wire).backlog > FEW_MESSAGES)
 
     cdef void _serve_strangers(self, int64_t now_ns, int64_t wall_ns) except *:
         """Asked for one at a time, the kernel names each of those that are ready in turn."""
@@ -313,7 +323,7 @@ cdef class Poller(Sockets):
         if self.slots[fd].layers != NULL:
             self._read_through(fd, now_ns, wall_ns)
             return
-        n = recv(fd, self.inbox.data, self.inbox.size, MSG_DONTWAIT)
+        n = recv(fd, self.inbox.data, BITE_BYTES if self.core.sated() and not wire.peer else self.inbox.size, MSG_DONTWAIT)
         if n > 0:
             self.slots[fd].flow += n
             try:
@@ -410,7 +420,7 @@ cdef class Poller(Sockets):
     cdef void _read_through(self, int fd, int64_t now_ns, int64_t wall_ns) except *:
         """Reads once and hands on all that came of it; greetings and farewells are answered on the way."""
         cdef Layers layers = <Layers>self.slots[fd].layers
-        cdef ssize_t asked = BITE_BYTES if self.slots[fd].dear else RAW_BYTES
+        cdef ssize_t asked = BITE_BYTES if self.slots[fd].dear or self.core.sated() else RAW_BYTES
         cdef ssize_t n = recv(fd, self.raw, asked, MSG_DONTWAIT)
         self.slots[fd].flow += max(n, 0)
         if n < 0 and (errno == EAGAIN or errno == EINTR):
