@@ -67,6 +67,7 @@ SEEDS_OF_NOTE = (
     7805350608,  # a publisher stands still itself while its primary dies
     910855472755,  # a primary was idle, then stood still: its heir heard nothing for longer than it slept
     277959381999,  # an heir has no room for the last copy of a primary that is dead by then
+    277959384436,  # sessions lapse in the moment in which the run ends
     7805354848,  # an heir has a copy of what was sent while a QoS 0 subscriber was away
 )
 

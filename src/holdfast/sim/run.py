@@ -280,9 +280,12 @@ class Stage:
         self._see_state()
 
     def _somebody_waits(self) -> bool:
-        """Clients for what they were promised, or a member that started late for its place in the group."""
+        """Clients for what they were promised, a member that started late for its place in the group, or an heir
+        for what changed just now."""
         views = {each.member.view.number for each in self.living()}
-        return len(views) > 1 or any(each.waits for each in (*self.clients, *self.looking))
+        states = {each.member.log.number for each in self.living()}
+        unsettled = len(views) > 1 or len(states) > 1
+        return unsettled or any(each.waits for each in (*self.clients, *self.looking))
 
     def _see_state(self) -> None:
         """What the primary knows of its clients, and what its heirs would know if they took over now."""
