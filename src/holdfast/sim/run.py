@@ -280,8 +280,8 @@ class Stage:
         self._see_state()
 
     def _somebody_waits(self) -> bool:
-        """Clients for what they were promised, a member that started late for its place in the group, or an heir
-        for what changed just now."""
+        """Clients for what they were promised, a member that started late for its place in the group, or an
+        heir for what changed just now."""
         views = {each.member.view.number for each in self.living()}
         states = {each.member.log.number for each in self.living()}
         unsettled = len(views) > 1 or len(states) > 1
