@@ -103,6 +103,36 @@ def test_order_within_a_topic_is_arrivals_whatever_the_stamps(sent: list[tuple[s
         assert numbers == [number for number, (name, _) in enumerate(sent) if name == topic]
 
 
+def test_what_has_no_contract_goes_behind_what_has_one_also_when_it_is_overdue() -> None:
+    bench = Bench(book(URGENT))
+    reader, publisher = bench.client("s"), bench.client("p")
+    reader.subscribe("#")
+    for _ in range(50):
+        publisher.publish("none/1")
+    bench.now_ns += 10_000 * MS
+    publisher.publish("urgent/1")
+    bench.run()
+    assert [each.topic for each in reader.messages()] == ["urgent/1", *["none/1"] * 50]
+
+
+def test_a_topic_that_gets_a_contract_keeps_its_order_and_then_has_its_place() -> None:
+    bench = Bench(book())
+    reader, publisher = bench.client("s"), bench.client("p")
+    reader.subscribe("#")
+    publisher.publish("urgent/1", b"first")
+    bench.broker.reload(book(URGENT, CALM))
+    publisher.publish("urgent/1", b"second")
+    bench.run()
+    assert [each.payload for each in reader.messages()] == [b"first", b"second"]
+    publisher.publish("urgent/1", b"third")
+    bench.run()
+    assert [each.payload for each in reader.messages()] == [b"third"]
+    publisher.publish("calm/1", b"calm")
+    publisher.publish("urgent/1", b"fourth")
+    bench.run()
+    assert [each.payload for each in reader.messages()] == [b"fourth", b"calm"]
+
+
 def test_an_urgent_message_overtakes_a_backlog() -> None:
     """A slice is bounded: what arrives during a backlog goes before the rest of it."""
     bench = Bench(book(URGENT, EFFORT))

@@ -7,9 +7,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import Callable
 
 import pytest
+from tests.broker.bench import book, contract
 
 from conformance.wire import PINGREQ, connect, publish, subscribe
 from holdfast.broker.broker import Broker
@@ -24,6 +26,9 @@ FLOODERS = 24
 CROWD = 200
 TINY = b"".join(frame(BINARY, bytes([byte])) for byte in PINGREQ)
 READ_BYTES = 32_768
+READERS = 200
+WIDE_SLICE = 32_000  # deliveries
+SLICES_MAX = 2 * 8  # a step makes some, and a message may come just after it looked
 POLLS_MAX = 4  # a poll ends early when the machine is busy
 
 
@@ -31,9 +36,10 @@ class Flooded:
     """A broker that is stepped by hand, clients with more to say than is read at once, and one other."""
 
     flooders_count = FLOODERS
+    book = ContractBook()
 
     def __init__(self, websocket: bool) -> None:
-        self.broker = Broker(ContractBook(), policy="edf", seed=1, now_ns=0, event=lambda *_: None)
+        self.broker = Broker(self.book, policy="edf", seed=1, now_ns=0, event=lambda *_: None)
         self.server = Server(self.broker, asyncio.get_running_loop())
         self.websocket = websocket
         self.flood = (TINY if websocket else PINGREQ) * 20_000
@@ -134,6 +140,76 @@ def test_who_asks_for_nothing_does_not_wait_behind_the_work_of_many() -> None:
             crowd.server.poller.poll()
         each = (works.spent - before) / CROWD
         assert each <= READ_AT_LEAST + 2 * (PACKET + FILTER + GRANT)
+        await crowd.end()
+
+    asyncio.run(work())
+
+
+class Wide(Flooded):
+    """What is published goes to many who do not read, so that it takes long to be done with."""
+
+    book = book(contract("urgent", "urgent/+", "50ms", 0))
+
+    async def begin(self) -> None:
+        self.flood = publish("wide", b"x" * 20) * 20_000
+        ((_, port),) = await self.server.listen("127.0.0.1", 0)
+        self.readers = [socket.create_connection(("127.0.0.1", port)) for _ in range(READERS)]
+        for number, reader in enumerate(self.readers):
+            reader.sendall(connect(f"reader-{number}", keep_alive=0) + subscribe(1, ("wide", 1)))
+        self.other = socket.create_connection(("127.0.0.1", port))
+        self.other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.other.sendall(connect("other") + subscribe(1, "urgent/x"))
+        self.other.setblocking(False)
+        self.step_until(lambda: len(self.broker.core.tree) == READERS + 1)
+        self.flooders = [self._client(port, number) for number in range(FLOODERS)]
+
+    async def end(self) -> None:
+        await super().end()
+        for reader in self.readers:
+            reader.close()
+
+
+def test_who_sends_little_is_read_though_much_waits() -> None:
+    """It may be due before all that. What is counted is what of the rest was done meanwhile."""
+
+    async def work() -> None:
+        wide = Wide(websocket=False)
+        await wide.begin()
+        core = wide.broker.core
+        sated = 0
+        for number in range(30):
+            wide.server.step()
+            wide.fill()
+            sated += core.jobs_waiting >= core.jobs_ahead_max // 2
+            done = core.messages_received - core.jobs_waiting
+            wide.other.sendall(publish("urgent/x", b"number %d" % number))
+            found = b""
+            while b"number %d" % number not in found:
+                wide.server.step()
+                wide.fill()
+                with contextlib.suppress(BlockingIOError):
+                    found += wide.other.recv(1 << 20)
+            done = core.messages_received - core.jobs_waiting - done
+            assert done <= SLICES_MAX * WIDE_SLICE // READERS
+        assert sated > 10
+        await wide.end()
+
+    asyncio.run(work())
+
+
+def test_many_that_are_reset_are_let_go_of_after_others_were_read() -> None:
+    """The end of each may be much work; together they would fill many polls."""
+
+    async def work() -> None:
+        crowd = Crowd(websocket=False)
+        await crowd.begin()
+        core = crowd.broker.core
+        for client in crowd.flooders:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        crowd.other.sendall(publish("other"))
+        crowd.server.poller.poll()
+        assert core.messages_received == 1
         await crowd.end()
 
     asyncio.run(work())

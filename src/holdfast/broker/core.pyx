@@ -27,7 +27,7 @@ from holdfast.broker.subscriptions cimport (
     Ended, SharedGroup, Subscription, SubscriptionTree, offer_specially, still_due,
 )
 from holdfast.broker.tenants cimport tenant_of
-from holdfast.broker.terms cimport PolicyKind, Terms, schedule_key
+from holdfast.broker.terms cimport UNPROMISED, PolicyKind, Terms, schedule_key
 from holdfast.broker.topics cimport TopicTable, routes_bytes, topic_bytes, topic_rent
 
 cdef int64_t SECOND_NS = 1_000_000_000
@@ -444,8 +444,8 @@ cdef class Core(RetainedMessages):
         self.number += 1
         m.minor = self.number
         m.major = schedule_key(self.policy, terms, m.deadline_ns, m.minor, topic.routes_len)
-        if m.major < topic.last_major:
-            m.major = topic.last_major
+        if m.major < topic.last_major and (self.jobs.len or (m.major ^ topic.last_major) < UNPROMISED):
+            m.major = topic.last_major  # or else it got a contract, and nothing waits any more
         topic.last_major = m.major
         if draft.retain:
             why = self.retain(topic, m if m.payload_size else NULL, draft.account if source is None else source.account)

@@ -12,9 +12,13 @@ cdef enum PolicyKind:
     MAXIMUM_URGENCY
 
 
+cdef uint64_t UNPROMISED    # in the key of what has no contract
+
+
 cdef class Terms:
     cdef readonly object contract
     cdef readonly str name
+    cdef readonly bint promised             # by a contract
     cdef readonly int64_t period_ns         # T; 0: none
     cdef readonly int64_t deadline_ns       # D, end to end
     cdef readonly int64_t to_broker_ns      # the way from the publisher, where no stamp tells

@@ -3,11 +3,18 @@
 Every policy is one number, given when the job is made; the queue serves the smallest first, equal ones in the
 order of their arrival. Laxity needs no clock: at any instant all waiting jobs share the same "now", so the order
 of deadline - now - cost is the order of deadline - cost.
+
+What has no contract goes behind what has one: nobody admitted its load, and what is overdue of it would go before
+what is still in time.
 """
 
 from libc.stdint cimport int64_t, uint64_t
 
 from holdfast.broker.histogram cimport counts_of
+
+from holdfast.contract.model import CONTRACT_DEFAULT
+
+UNPROMISED = 1ULL << 62
 
 UNRANKED = 1_000_000  # behind every priority that a contract names
 
@@ -24,6 +31,7 @@ cdef class Terms:
     def __init__(self, contract, deployment, capacity) -> None:
         self.contract = contract
         self.name = contract.name
+        self.promised = contract.name != CONTRACT_DEFAULT.name
         self.period_ns = contract.period_ns or 0
         self.deadline_ns = contract.deadline_ns
         self.to_broker_ns = deployment.publisher_to_broker_ns
@@ -58,7 +66,7 @@ cdef uint64_t schedule_key(PolicyKind policy, Terms terms, int64_t deadline_ns, 
                            uint64_t routes) noexcept:
     cdef uint64_t laxity
     if policy == EDF:
-        return <uint64_t>deadline_ns
+        return <uint64_t>deadline_ns | (0 if terms.promised else UNPROMISED)
     if policy == FCFS:
         return number
     if policy == FIXED_PRIORITY:

@@ -10,7 +10,8 @@ Laws:
   overfull nobody is, nor when what was read since its last turn is much work besides, or when reading took its
   time. Who was not read is read first when it is
 - the more are ready, the less of their work is done at once: who asks for none does not wait long behind many
-- who sends without a pause is read after those who do not: a few who keep the broker busy are in nobody's way
+- who sends without a pause is read after those who do not, and so is who was reset, as the end of its session may
+  be much work: they are in nobody's way
 - that a peer left, or was reset, is learnt once: the kernel would say so at every poll while it is not read
 - what is said before a close reaches the peer: the sending side is shut, and the rest is read and thrown away
 - many who come, or go, at once are taken in and let go of for a bounded time in each poll
@@ -174,7 +175,8 @@ cdef class Poller(Sockets):
         return True
 
     cdef void _serve_clients(self, epoll_event* events, int n, bint greedy, int64_t now_ns, int64_t wall_ns) except *:
-        """All that are greedy, or all that are not, as far as there is time; whoever was left out begins."""
+        """All that are greedy, or all that are not, as far as there is time; whoever was left out begins. To let go
+        of who was reset may take long, too."""
         cdef int i, at, fd
         cdef int first = 0
         cdef int64_t before_ns = clock_ns(CLOCK_MONOTONIC)
@@ -188,7 +190,8 @@ cdef class Poller(Sockets):
         for i in range(n):
             at = (first + i) % n
             fd = events[at].data.fd
-            if not events[at].events or is_greedy(&self.slots[fd], now_ns) != greedy:
+            if not events[at].events or greedy != (
+                    events[at].events & (EPOLLERR | EPOLLHUP) != 0 or is_greedy(&self.slots[fd], now_ns)):
                 continue
             if self._has_enough(fd, greedy) or self.core.work_left <= 0 or before_ns > end_ns:
                 if not self.skipped[greedy]:
