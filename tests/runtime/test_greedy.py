@@ -208,8 +208,9 @@ def test_many_that_are_reset_are_let_go_of_after_others_were_read() -> None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()
         crowd.other.sendall(publish("other"))
+        before = core.messages_received
         crowd.server.poller.poll()
-        assert core.messages_received == 1
+        assert core.messages_received == before + 1
         await crowd.end()
 
     asyncio.run(work())
