@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.config import loads
 from holdfast.errors import ConfigError
-from holdfast.security.config import Listener, Security, load_security, on_loopback, read_secret
+from holdfast.security.config import Listener, Security, load_security, on_loopback, read_secret, read_secrets
 from holdfast.security.files import load_all
 from holdfast.security.rules import RulesFile
 
@@ -108,7 +108,9 @@ def test_a_secret_file_that_everybody_can_use_is_refused(
     assert "chmod 600" in found[key]
 
 
-@pytest.mark.parametrize("secret", ["", "short", "x" * 5000])
+@pytest.mark.parametrize(
+    "secret", ["", "short", "x" * 5000, "0123456789abcdef\nshort\n", "0123456789abcdef\n\n0123456789abcdeg\n"]
+)
 def test_a_secret_that_is_no_good_is_refused_without_being_shown(tmp_path: Path, secret: str) -> None:
     path = write(tmp_path)
     (tmp_path / "peer.secret").write_text(secret)
@@ -120,6 +122,14 @@ def test_a_secret_that_is_no_good_is_refused_without_being_shown(tmp_path: Path,
 def test_a_secret_is_what_stands_in_the_file_without_white_space_around_it(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(" 0123456789abcdef \n")
     assert read_secret(str(tmp_path / "secret")) == b"0123456789abcdef"
+
+
+def test_members_may_have_several_secrets_a_line_each(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(" 0123456789abcdef \r\nwith spaces, and longer\n")
+    assert read_secrets(str(tmp_path / "secret")) == (b"0123456789abcdef", b"with spaces, and longer")
+    (tmp_path / "secret").write_text("0123456789abcdef\n" * 5)
+    with pytest.raises(ValueError, match="has 5 lines"):
+        read_secrets(str(tmp_path / "secret"))
 
 
 @pytest.mark.parametrize(

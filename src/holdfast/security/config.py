@@ -33,6 +33,7 @@ RATE = whole(1, 10**12, 1000, optional=True)
 COUNT = whole(1, 10**9, 10, optional=True)
 BYTES = whole(1, 10**12, 1_000_000, optional=True)
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4096
+SECRETS_MAX = 4  # of members, while one takes the place of another
 READABLE_BY_EVERYBODY = 0o007
 
 Anonymous = Literal["never", "loopback", "anywhere"]
@@ -336,7 +337,7 @@ def _secret_problems(security: Security, base: Path) -> Iterator[Problem]:
     path = beside(base, security.peers.secret)
     try:
         if path:
-            read_secret(path)
+            read_secrets(path)
     except OSError:
         return  # said already
     except ValueError as error:
@@ -344,12 +345,26 @@ def _secret_problems(security: Security, base: Path) -> Iterator[Problem]:
 
 
 def read_secret(path: str) -> bytes:
-    """What members share: the file without white space around it."""
+    """One secret: the file without white space around it."""
     with open_file(path) as file:
-        secret = file.read(SECRET_BYTES_MAX + 1).strip()
+        return _strong(file.read(SECRET_BYTES_MAX + 1).strip(), "")
+
+
+def read_secrets(path: str) -> tuple[bytes, ...]:
+    """What members share, each line a secret of its own: by the first they prove who they are."""
+    with open_file(path) as file:
+        lines = file.read(SECRETS_MAX * (SECRET_BYTES_MAX + 2) + 1).strip().split(b"\n")
+    if len(lines) == 1:
+        return (_strong(lines[0], ""),)
+    if len(lines) > SECRETS_MAX:
+        raise ValueError(f"has {len(lines)} lines; each is a secret, and there are up to {SECRETS_MAX}")
+    return tuple(_strong(line.strip(), f"line {number} ") for number, line in enumerate(lines, 1))
+
+
+def _strong(secret: bytes, where: str) -> bytes:
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise ValueError(
-            f"has {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}: "
+            f"{where}has {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}: "
             f"write one with openssl rand -hex 32"
         )
     return secret

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.broker.rules import Rules
 from holdfast.config import Unknown
 from holdfast.errors import ConfigError, Problem
-from holdfast.security.config import Security, beside, examine_security, read_secret, unreadable
+from holdfast.security.config import Security, beside, examine_security, read_secrets, unreadable
 from holdfast.security.gate import Known
 from holdfast.security.hook import Hook, load_hook
 from holdfast.security.rules import load_rules
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Loaded(Struct, frozen=True):
     known: Known
     hook: Hook | None = None
-    secret: bytes | None = None
+    secrets: tuple[bytes, ...] = ()  # of the members: they prove by the first, and take any
 
 
 NOTHING = Loaded(Known(Security()))
@@ -58,8 +58,15 @@ def load_all(path: str | Path | None) -> Loaded:
     tokens = each(lambda: usable(base, security.jwt), load_tokens)
     if problems:
         raise ConfigError(str(path), problems)
-    secret = read_secret(security.peers.secret) if security.peers.secret else None
-    return Loaded(Known(security, users or {}, rules, tokens), hook, secret)
+    secrets = read_secrets(security.peers.secret) if security.peers.secret else ()
+    return Loaded(Known(security, users or {}, rules, tokens), hook, secrets)
+
+
+def _truncated(security: Security, base: Path) -> Iterator[Problem]:
+    """A file of users with nothing in it; where all names are in it, that would end everybody's session."""
+    path = beside(base, security.users)
+    if security.names_users_by_file_only and not read(path).strip():
+        yield Problem(path, NO_USER)
 
 
 def readable(base: Path, name: str) -> str:
