@@ -38,7 +38,7 @@ from holdfast.security.expiring import Expiring
 from holdfast.security.gone import Gone
 from holdfast.security.hook import Attempt
 from holdfast.security.quotas import Account, Ledger, Weighing
-from holdfast.security.tokens import Token, Tokens, looks_like_token
+from holdfast.security.tokens import Token, Tokens, claimed_user, looks_like_token
 from holdfast.security.users import PASSWORD_BYTES_MAX
 from holdfast.security.verified import Verified
 from holdfast.status import BANNED_LISTED_MAX, Ban, QuotaStatus
@@ -86,6 +86,7 @@ class Wanted(Struct):
     attempt: Attempt
     stored: str | None  # the user's line; None: there is no such user
     how: By
+    whose: str  # as whom it tries, by the name or else by the token: what fails counts against that
 
 
 Check = Callable[[Wanted], bool]  # takes it, or says that too many wait
@@ -176,15 +177,16 @@ class Gate(Access):
         if stored is not None and self.verified.knows(name, stored, password):
             self._let_in(connection, Guest(name, "password", stored, attempt.address), now_ns)
             return True
-        self.bans.check_login(name, attempt.address, now_ns)
         how: By = "password"
         if self.known.tokens is not None and looks_like_token(password):
-            how = "token"
-        elif len(password) > PASSWORD_BYTES_MAX:
-            raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
-        elif stored is None and self.known.security.hook:
-            how = "hook"
-        if not self._check(Wanted(connection, packet, attempt, stored, how)):
+            how, name = "token", name or claimed_user(password)
+        else:  # a good token opens whatever failed as its user: whether it is banned is asked in `checked`
+            self.bans.check_login(name, attempt.address, now_ns)
+            if len(password) > PASSWORD_BYTES_MAX:
+                raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
+            if stored is None and self.known.security.hook:
+                how = "hook"
+        if not self._check(Wanted(connection, packet, attempt, stored, how, name)):
             raise PeerError(Reason.SERVER_BUSY, "too many clients log in at once; try again soon")
         return False
 
@@ -196,7 +198,8 @@ class Gate(Access):
         answer: str | PeerError
         try:
             if user is None:
-                self._banned(self.bans.guessed(wanted.attempt.username, wanted.attempt.address, now_ns))
+                self.bans.check_login(wanted.whose, wanted.attempt.address, now_ns)
+                self._banned(self.bans.guessed(wanted.whose, wanted.attempt.address, now_ns))
                 raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
             if token is not None:
                 if not self._accepts(token) or wanted.attempt.username not in (NOBODY, user):
