@@ -132,23 +132,24 @@ class Gate(Access):
 
     def opened(self, connection: Connection) -> None:
         if self.ledger.limited("strangers"):
-            self._place_strangers()
+            if not self._unplaced:
+                self.broker.timers.at(self._now_ns, self._place_strangers, None)
             self._unplaced.append(connection)  # where from is known when it has a socket
 
-    def _place_strangers(self) -> None:
+    def _place_strangers(self, _: None, now_ns: int) -> None:
         """Those that came are their addresses' strangers, until they are let in or gone."""
         unplaced, self._unplaced = self._unplaced, []
         for connection in unplaced:
             address = "" if connection.closing else self._address_of(connection.fd)
             if not address or connection in self._guests:
                 continue
-            account = self.ledger.account("address", address, self._now_ns)
+            account = self.ledger.account("address", address, now_ns)
             account.strangers += 1
             self._strangers[connection] = account
             try:
                 self.ledger.check((account,), "strangers", 0)
             except PeerError as error:
-                self.broker.fail(connection, error, self._now_ns)
+                self.broker.fail(connection, error, now_ns)
 
     def identify(self, connection: Connection, packet: Connect, now_ns: int) -> bool:
         self._pass_listener(connection)
