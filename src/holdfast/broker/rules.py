@@ -86,6 +86,7 @@ class Rights(Struct, frozen=True):
 
 class Rules:
     def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.count = len(rules)
         self._everyone = tuple(rule.grant for rule in rules if rule.everyone)
         self._named: dict[str, list[Grant]] = {}
         for rule in rules:

@@ -125,6 +125,12 @@ class BanLimits(Checked, frozen=True, kw_only=True):
     within_ns: Annotated[int, duration(1, "1min")] = named("within", 60 * S)
     lasts_ns: Annotated[int, duration(1, "10min")] = named("lasts", 600 * S)
 
+    def relations(self) -> Iterator[Problem]:
+        if self.flaps_max is None and self.guesses_max is None:
+            yield Problem(
+                "", "bans nobody; expected flaps_max, for example 30, or guesses_max, for example 20"
+            )
+
 
 class Listener(Rates, frozen=True, kw_only=True):
     """One address; its limits are for all its connections together.
@@ -181,12 +187,13 @@ class Security(Checked, frozen=True, kw_only=True):
     listeners: tuple[Listener, ...] = named("listener", ())
     limits: UserLimits = UserLimits()
     address_limits: AddressLimits = AddressLimits()
-    bans: BanLimits = BanLimits()
+    bans: BanLimits | None = None
 
     def relations(self) -> Relations:
         yield self._listener_tls_problems()
         yield self._peer_problems()
         yield self._anonymous_problems()
+        yield self._way_in_problems()
         yield self._address_problems()
 
     def _listener_tls_problems(self) -> Iterator[Problem]:
@@ -204,6 +211,15 @@ class Security(Checked, frozen=True, kw_only=True):
             yield Problem(
                 "anonymous",
                 '"never", and nothing says who else may connect: nobody could; add users = "users"',
+            )
+
+    def _way_in_problems(self) -> Iterator[Problem]:
+        otherwise = self.anonymous != "never" or self.users or self.hook or self.jwt
+        if self.names_users and not otherwise and not any(tls for _, tls in known(self.listeners, "tls")):
+            yield Problem(
+                "listener",
+                "certificates are the only way in, and no listener has TLS: nobody could connect; "
+                "expected [[listener]] with tls = true",
             )
 
     def _address_problems(self) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ Law: either all of it can be used, or one ConfigError says everything that is wr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.broker.rules import Rules
-from holdfast.config import Unknown
+from holdfast.config import Unknown, read, told
 from holdfast.errors import ConfigError, Problem
 from holdfast.security.config import Security, beside, examine_security, read_secrets, unreadable
 from holdfast.security.gate import Known
@@ -31,6 +31,15 @@ class Loaded(Struct, frozen=True):
     hook: Hook | None = None
     secrets: tuple[bytes, ...] = ()  # of the members: they prove by the first, and take any
 
+
+NO_USER = (
+    "is empty, and nobody has a name who is not in it; expected users as holdfast user add writes them. "
+    "If nobody is meant, write a line that begins with #"
+)
+NO_RULE = (
+    "has no rule: nobody could do anything; expected [[rule]]. "
+    "If that is meant, write one with everyone = true and nothing else"
+)
 
 NOTHING = Loaded(Known(Security()))
 
@@ -53,7 +62,11 @@ def load_all(path: str | Path | None) -> Loaded:
             return None
 
     users = each(lambda: readable(base, security.users), load_users)
+    if users == {}:
+        problems.extend(told(_truncated(security, base)))
     rules: Rules | None = each(lambda: readable(base, security.rules), load_rules)
+    if rules is not None and not rules.count:
+        problems.append(Problem(beside(base, security.rules), NO_RULE))
     hook = each(lambda: security.hook, load_hook)
     tokens = each(lambda: usable(base, security.jwt), load_tokens)
     if problems:

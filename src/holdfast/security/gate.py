@@ -299,7 +299,8 @@ class Gate(Access):
 
     def _banned(self, whom: Banned | None) -> None:
         if whom is not None:
-            lasts = format_duration(self.known.security.bans.lasts_ns)
+            assert self.bans.limits is not None
+            lasts = format_duration(self.bans.limits.lasts_ns)
             said = _said({"user": whom.user, "client": whom.client_id, "address": whom.address})
             self.broker.event("banned", {"is": whom.why, **said, "lasts": lasts})
 
