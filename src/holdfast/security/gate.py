@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from holdfast.broker.access import NOBODY, Access
 from holdfast.broker.broker import Broker
-from holdfast.broker.clients import ASSIGNED, who_of
+from holdfast.broker.clients import ASSIGNED, key_of, who_of
 from holdfast.broker.connection import Connection
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
@@ -157,17 +157,18 @@ class Gate(Access):
         if address:
             account = self.ledger.account("address", address, now_ns)
             self.ledger.knock(account, now_ns)
-            self.ledger.check((account,), "connections")
+            claimed = connection.certificate_name or packet.username or NOBODY
+            self._check_connections((account,), claimed, packet.client_id)
         security = self.known.security
         if connection.certificate_name is not None:
             name = connection.certificate_name
             if packet.username not in (None, name):
                 raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
-            self._let_in(connection, Guest(name, "certificate", address=address), now_ns)
+            self._let_in(connection, Guest(name, "certificate", address=address), packet, now_ns)
             return True
         asks = packet.username is not None or (security.jwt is not None and packet.password is not None)
         if not asks or not (security.users or security.hook or security.jwt):
-            self._let_in_nameless(connection, address, now_ns)
+            self._let_in_nameless(connection, address, packet, now_ns)
             return True
         attempt = Attempt(packet.username or NOBODY, packet.password or b"", packet.client_id, address)
         return self._ask(connection, packet, attempt, now_ns)
@@ -176,7 +177,7 @@ class Gate(Access):
         name, password = attempt.username, attempt.password
         stored = self.known.users.get(name)
         if stored is not None and self.verified.knows(name, stored, password):
-            self._let_in(connection, Guest(name, "password", stored, attempt.address), now_ns)
+            self._let_in(connection, Guest(name, "password", stored, attempt.address), packet, now_ns)
             return True
         how: By = "password"
         if self.known.tokens is not None and looks_like_token(password):
@@ -211,7 +212,7 @@ class Gate(Access):
                 self.verified.add(user, wanted.stored, wanted.attempt.password)
             stored = wanted.stored if wanted.how == "password" else None
             guest = Guest(user, wanted.how, stored, wanted.attempt.address, token=token)
-            self._let_in(connection, guest, now_ns)
+            self._let_in(connection, guest, wanted.packet, now_ns)
             if token is not None:
                 self._expiring.add(connection, now_ns + token.left_ns, now_ns)
             answer = user
@@ -224,10 +225,10 @@ class Gate(Access):
         error = PeerError(Reason.SERVER_BUSY, "too many attempts failed; try again later")
         self.broker.found_out(wanted.connection, wanted.packet, error, now_ns)
 
-    def _let_in_nameless(self, connection: Connection, address: str, now_ns: int) -> None:
+    def _let_in_nameless(self, connection: Connection, address: str, packet: Connect, now_ns: int) -> None:
         if not self._takes_nameless(connection):
             raise PeerError(Reason.NOT_AUTHORIZED, "a user name and a password are asked for here")
-        self._let_in(connection, Guest(NOBODY, "nothing", address=address), now_ns)
+        self._let_in(connection, Guest(NOBODY, "nothing", address=address), packet, now_ns)
 
     def _takes_nameless(self, connection: Connection) -> bool:
         policy = self.known.security.anonymous
@@ -248,10 +249,18 @@ class Gate(Access):
             return None
         return next((each for each in self.known.security.listeners if each.address == first.address), first)
 
-    def _let_in(self, connection: Connection, guest: Guest, now_ns: int) -> None:
+    def _check_connections(self, accounts: tuple[Account, ...], user: str, client_id: str) -> None:
+        """One more; who comes again takes the place of its own connection, which ends."""
+        session = self.broker.clients.sessions.get(key_of(user, client_id))
+        before = None if session is None or session.link is None else self._guests.get(session.link)
+        for account in accounts:
+            replaces = before is not None and account in before.accounts
+            self.ledger.check((account,), "connections", 0 if replaces else 1)
+
+    def _let_in(self, connection: Connection, guest: Guest, packet: Connect, now_ns: int) -> None:
         """Counts it, and sets its limits; its user may have too many connections, or connect too often."""
         guest.accounts = self.ledger.accounts(guest.user, guest.address, now_ns)
-        self.ledger.check(guest.accounts, "connections")
+        self._check_connections(guest.accounts, guest.user, packet.client_id)
         if guest.user:
             self.ledger.knock(guest.accounts[0], now_ns)
         for account in guest.accounts:
