@@ -129,6 +129,7 @@ def one_primary(plant: Plant) -> Iterator[None]:
 def test_a_secret_is_changed_under_traffic_and_nothing_is_lost(tmp_path: Path) -> None:
     """security.md: "At no moment are there two members that would not let each other in."
     security.md: "SIGHUP reads it again: links that stand live on, and greetings from then on use it."
+    deploying.md: "in three steps, with a reload of both hosts after each:"
 
     Then each member is restarted, and they find each other by the new secret alone.
     """
@@ -207,7 +208,11 @@ def tls_of(authority: Authority, issued: Issued, revoked: str = "") -> str:
 
 @pytest.mark.parametrize("whose", ["a", "b"])
 def test_a_member_with_a_revoked_certificate_is_named_with_the_reason(tmp_path: Path, whose: str) -> None:
-    """Whether it dials, or is dialed."""
+    """security.md: "A member whose secret or certificate is another than that of the others is named in
+    `holdfast status` and in `/health/ready` of both, with the reason"
+
+    Whether it dials, or is dialed.
+    """
     authority = Authority(tmp_path)
     issued = {name: authority.issue(name, alternatives=f"DNS:{name}") for name in "ab"}
     revoked = str(authority.revoke(issued[whose]))
