@@ -233,6 +233,7 @@ class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     heirs: list[str] = []
     ready: bool
     ready_why: str  # in words, whether it is or not
+    apart: list[str] = []  # members that live and cannot join it, each with the reason
     policy: str
     connections: int
     sessions: int
@@ -336,6 +337,8 @@ def _of_broker(status: BrokerStatus) -> Iterator[Trouble]:
         yield Trouble(about="", severity="broken", words=status.ready_why)
     elif status.role == "primary" and not status.heirs:
         yield Trouble(about="", severity="warning", words="no other member protects what this one serves")
+    for each in status.apart if status.ready else ():  # or else it is said already
+        yield Trouble(about="", severity="broken", words=f"it cannot join {each}")
     if status.journal is not None and status.journal.state != "keeping":
         words = f"the journal is {status.journal.state}: nothing durable is promised"
         yield Trouble(about="", severity="broken", words=words)

@@ -18,7 +18,15 @@ PAGES = {
 }
 ALSO_QUOTED = {
     name: ROOT / "docs" / name
-    for name in ("logs.md", "metrics.md", "reference.md", "reproducing.md", "simulator.md", "spark.md")
+    for name in (
+        "logs.md",
+        "metrics.md",
+        "reference.md",
+        "reproducing.md",
+        "security.md",
+        "simulator.md",
+        "spark.md",
+    )
 }
 # A list of pages and files promises nothing.
 LISTS = ("Where to go next",)

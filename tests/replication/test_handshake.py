@@ -25,15 +25,17 @@ from holdfast.replication.peer import Peer
 from holdfast.replication.peers import GREETING_NS_MAX
 from holdfast.replication.roles import Role
 from holdfast.replication.waiting import GREETING_NS_MIN, STRANGERS_MAX
-from holdfast.units import S
+from holdfast.units import MS, S
 
 SECRET = b"0123456789abcdef"
 DISCARD = b"\0\0\0\x09\x03" + bytes(8)
 
 
-def secret(value: bytes = SECRET, group: str = "plant", salt: bytes = b"") -> Secret:
+def secret(*values: bytes, group: str = "plant", salt: bytes = b"") -> Secret:
     numbers = count()
-    return Secret(value, group, lambda size: hashlib.sha256(salt + b"%d" % next(numbers)).digest()[:size])
+    return Secret(
+        values or (SECRET,), group, lambda size: hashlib.sha256(salt + b"%d" % next(numbers)).digest()[:size]
+    )
 
 
 def shake(dialer: Handshake, listener: Handshake) -> None:
@@ -92,6 +94,35 @@ def test_who_listens_says_nothing_to_guess_by_before_it_is_convinced() -> None:
         listener.proved(b"")
 
 
+NEXT = b"fedcba9876543210"
+OLD, BOTH, TURNED, NEW = (SECRET,), (SECRET, NEXT), (NEXT, SECRET), (NEXT,)
+
+
+@pytest.mark.parametrize("dialers", [OLD, BOTH, TURNED, NEW])
+@pytest.mark.parametrize("listeners", [OLD, BOTH, TURNED, NEW])
+def test_who_dials_proves_by_its_first_secret_and_who_listens_takes_any(
+    dialers: tuple[bytes, ...], listeners: tuple[bytes, ...]
+) -> None:
+    """So each step of a change, OLD, BOTH, TURNED, NEW, agrees with the one before it both ways."""
+    dialer = secret(*dialers, salt=b"a").begin(dialed=True)
+    listener = secret(*listeners, salt=b"b").begin(dialed=False)
+    if dialers[0] in listeners:
+        shake(dialer, listener)
+        return
+    with pytest.raises(ValueError, match="does not know the secret"):
+        shake(dialer, listener)
+
+
+def test_who_dials_is_convinced_by_the_secret_that_it_proved_alone() -> None:
+    """Who knows one that is about to go cannot pose as a listener by it."""
+    dialer = secret(*TURNED, salt=b"a").begin(dialed=True)
+    stranger = secret(SECRET, salt=b"b").begin(dialed=False)
+    assert dialer.challenged(stranger.nonce) is not None
+    stranger.challenged(dialer.nonce)
+    with pytest.raises(ValueError, match="does not know the secret"):
+        dialer.proved(stranger._proof(SECRET, ours=True))
+
+
 @pytest.mark.parametrize("nonce", [b"", b"short", b"x" * (NONCE_BYTES + 1)])
 def test_a_challenge_is_one_nonce_of_full_length(nonce: bytes) -> None:
     with pytest.raises(ValueError, match="fresh"):
@@ -133,6 +164,48 @@ def test_members_without_the_same_secret_do_not_hear_each_other(other: Secret | 
     group = group_with(secret(salt=b"a"), other)
     assert roles(group) == {Role.PRIMARY}
     assert not any(member.peers.greeted() for member in group.members.values())
+
+
+def test_a_secret_is_changed_while_members_run_and_in_each_step_they_find_each_other_again() -> None:
+    group = group_with(secret(salt=b"a"), secret(salt=b"b"))
+    serving = group.primary.name
+    for step in (BOTH, TURNED, NEW):
+        for name in ("a", "b"):
+            own = group.members[name].peers.secret
+            assert own is not None
+            own.use(step)
+            for peer in group.members["b"].peers.greeted():
+                group.members["b"].peers.close(peer)  # both greet anew, with one file changed or both
+            group.pass_time(500 * MS)
+            assert roles(group) == {Role.PRIMARY, Role.BACKUP}
+            assert group.primary.name == serving
+
+
+@pytest.mark.parametrize("other", [None, secret(NEXT, salt=b"b")])
+def test_a_member_with_another_secret_is_named_on_both_sides(other: Secret | None) -> None:
+    group = Group(2, secrets=[secret(salt=b"a"), other])
+    group.members["a"].peers.room.expected[""] = {"b"}
+    group.members["b"].peers.room.expected[""] = {"a"}
+    group.pass_time(2 * S)
+    for name, its in (("a", "b"), ("b", "a")):
+        (why,) = group.members[name].peers.apart(group.now_ns).items()
+        assert why[0] == its
+        assert "secret" in why[1]
+    assert group.members["a"].peers.apart(group.now_ns + 6 * S) == {}, "who is not there any more"
+
+
+def test_who_is_here_is_not_named_because_a_stranger_came_from_its_address() -> None:
+    group = group_with(secret(salt=b"a"), secret(salt=b"b"))
+    member = group.members["a"]
+    member.peers.room.expected[""] = {"b"}
+    stranger = member.accept_peer(None, group.now_ns)
+    assert stranger is not None
+    for word in (Challenge(b"n" * NONCE_BYTES), Proof(b"x" * 32)):
+        stranger.feed(frame(word), group.now_ns, group.wall_ns)
+    group.pass_time(100 * MS)
+    assert stranger.closing
+    assert member.peers.room.turned_away(group.now_ns).keys() == {"b"}
+    assert member.peers.apart(group.now_ns) == {}
 
 
 BEAT = Beat(Role.PRIMARY, 10**6, Worth(), 0, 0, 0, 0)
@@ -227,7 +300,7 @@ def test_a_crowd_from_elsewhere_keeps_no_member_out(before: int, after: int) -> 
 @pytest.mark.parametrize("waits_ns", [0, GREETING_NS_MIN, 10 * GREETING_NS_MIN])
 def test_a_crowd_from_everywhere_keeps_no_member_out_whose_address_is_in_the_file(waits_ns: int) -> None:
     crowd = Crowd()
-    crowd.member.peers.room.expected.add("its address")
+    crowd.member.peers.room.expected["its address"] = {"b"}
     b = crowd.come("its address")
     for number in range(500):
         crowd.come(f"address {number}")
@@ -240,7 +313,7 @@ def test_a_crowd_from_everywhere_keeps_no_member_out_whose_address_is_in_the_fil
 def test_a_crowd_at_a_members_own_address_leaves_it_the_time_for_a_greeting() -> None:
     """However many come at once: who got in when the oldest had had their time stays for as long itself."""
     crowd = Crowd()
-    crowd.member.peers.room.expected.add("its address")
+    crowd.member.peers.room.expected["its address"] = {"b"}
     for _ in range(STRANGERS_MAX):
         crowd.come("its address")
     crowd.group.now_ns += GREETING_NS_MIN
@@ -268,7 +341,7 @@ def test_who_comes_from_elsewhere_makes_room_for_an_address_of_the_file_and_none
     None
 ):
     crowd = Crowd()
-    crowd.member.peers.room.expected.add("its address")
+    crowd.member.peers.room.expected["its address"] = {"b"}
     strangers = [crowd.come("x") for _ in range(STRANGERS_MAX)]
     members = [crowd.come("its address") for _ in range(STRANGERS_MAX)]
     assert all(peer is not None and peer.closing for peer in strangers)

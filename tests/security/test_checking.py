@@ -54,6 +54,7 @@ class Waiting:
             attempt=Attempt(user, user.encode(), "", "a"),
             stored=None,
             how="password",
+            whose=user,
         )
         assert self.checking.take(wanted)
         return wanted

@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.config import loads
 from holdfast.errors import ConfigError
-from holdfast.security.config import Listener, Security, load_security, on_loopback, read_secret
+from holdfast.runtime.guard import left_for_restart
+from holdfast.security.config import Listener, Security, load_security, on_loopback, read_secret, read_secrets
 from holdfast.security.files import load_all
 from holdfast.security.rules import RulesFile
 
@@ -108,7 +109,9 @@ def test_a_secret_file_that_everybody_can_use_is_refused(
     assert "chmod 600" in found[key]
 
 
-@pytest.mark.parametrize("secret", ["", "short", "x" * 5000])
+@pytest.mark.parametrize(
+    "secret", ["", "short", "x" * 5000, "0123456789abcdef\nshort\n", "0123456789abcdef\n\n0123456789abcdeg\n"]
+)
 def test_a_secret_that_is_no_good_is_refused_without_being_shown(tmp_path: Path, secret: str) -> None:
     path = write(tmp_path)
     (tmp_path / "peer.secret").write_text(secret)
@@ -120,6 +123,40 @@ def test_a_secret_that_is_no_good_is_refused_without_being_shown(tmp_path: Path,
 def test_a_secret_is_what_stands_in_the_file_without_white_space_around_it(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(" 0123456789abcdef \n")
     assert read_secret(str(tmp_path / "secret")) == b"0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left"),
+    [
+        ("", "", []),
+        ('[[listener]]\naddress = ":1"', '[[listener]]\naddress = ":1"\nconnections_max = 3', []),
+        ('[[listener]]\naddress = ":1"', "", ["[[listener]] :1 was removed"]),
+        ("", "[[listener]]\ntls = true", ["[[listener]] without an address was added", "[tls] was added"]),
+        (
+            '[[listener]]\naddress = ":1"',
+            '[[listener]]\naddress = ":1"\nprotocol = "websocket"\norigins = ["*"]',
+            ["[[listener]] :1 has another protocol", "[[listener]] :1 has another origins"],
+        ),
+        ("", "[peers]\ntls = true", ["[tls] was added", "[peers] has another tls"]),
+        ('[peers]\nsecret = "s"', "", ["[peers] secret was removed"]),
+        ('[peers]\nsecret = "s"', '[peers]\nsecret = "t"', []),
+        ("[limits]\nsessions_max = 1", 'users = "users"', []),
+    ],
+)
+def test_what_is_left_for_a_restart(before: str, after: str, left: list[str]) -> None:
+    def security(document: str) -> Security:
+        tls = '\n[tls]\ncertificate = "c"\nkey = "k"\nauthority = "a"' if "tls = true" in document else ""
+        return loads(document + tls, Security)
+
+    assert list(left_for_restart(security(before), security(after))) == left
+
+
+def test_members_may_have_several_secrets_a_line_each(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(" 0123456789abcdef \r\nwith spaces, and longer\n")
+    assert read_secrets(str(tmp_path / "secret")) == (b"0123456789abcdef", b"with spaces, and longer")
+    (tmp_path / "secret").write_text("0123456789abcdef\n" * 5)
+    with pytest.raises(ValueError, match="has 5 lines"):
+        read_secrets(str(tmp_path / "secret"))
 
 
 @pytest.mark.parametrize(

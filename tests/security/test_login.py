@@ -87,7 +87,7 @@ def test_what_cannot_be_taken_out_is_left_alone() -> None:
         Connect(username="alice", password=b"hunter2"),
         EndpointConfig(addresses=(("h", 1),), username="alice", password=b"hunter2"),
         Attempt("alice", b"hunter2", "c", "a"),
-        Secret(b"hunter2", "plant", bytes),
+        Secret((b"hunter2",), "plant", bytes),
     ],
     ids=lambda shown: type(shown).__name__,
 )

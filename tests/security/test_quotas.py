@@ -14,7 +14,7 @@ from holdfast.security.quotas import ACCOUNTS_SWEPT_AT, Ledger
 from holdfast.security.verified import Verified
 from holdfast.units import MS, S
 
-QUOTA, RATE, BANNED, BAD_PASSWORD = 0x97, 0x9F, 0x8A, 0x86
+QUOTA, RATE, BANNED, BAD_PASSWORD, TAKEN_OVER = 0x97, 0x9F, 0x8A, 0x86, 0x8E
 HOUR = Properties(session_expiry=3600)
 
 
@@ -39,6 +39,22 @@ def test_connections_have_a_quota(table: str, most: int) -> None:
     assert reason(come(bench, "c0")) == 0
     kind = "user" if table == "limits" else "address"
     assert bench.gate.ledger.reached == {f"{kind}.connections": 2}
+
+
+@pytest.mark.parametrize("table", ["limits", "address_limits"])
+def test_who_takes_over_its_own_connection_is_counted_once(table: str) -> None:
+    bench = Guarded(security=f"[{table}]\nconnections_max = 2")
+    first, second = come(bench, "c0"), come(bench, "c1")
+    assert [reason(first), reason(second)] == [0, 0]
+    for _ in range(5):
+        again = come(bench, "c0")
+        assert (reason(again), reason(first)) == (0, TAKEN_OVER)
+        first = again
+    assert reason(come(bench, "c2")) == QUOTA
+    assert [account.connections for account in bench.gate._guests[first.connection].accounts] == [2, 2]
+    if table == "limits":
+        assert reason(come(bench, "c0", "bob")) == 0, "whose session is another"
+        assert reason(come(bench, "c0", "bob", "192.0.2.2")) == 0
 
 
 @pytest.mark.parametrize("table", ["limits", "address_limits"])
@@ -166,7 +182,7 @@ def test_an_address_has_so_many_connections_that_are_not_let_in_yet() -> None:
         bench.clients[connection] = Client(bench, connection)
         silent.append(connection)
     bench.run()
-    assert [connection.closing for connection in silent] == [False] * 3 + [True] * 2 + [False]
+    assert [connection.closing for connection in silent] == [False] * 3 + [True] * 3
     assert reason(come(bench, "c")) == 0
     bench.broker.lost(silent[0], bench.now_ns)
     for _ in range(2):

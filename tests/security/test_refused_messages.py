@@ -5,7 +5,7 @@ from tests.broker.bench import Bench, Client, book
 from tests.security.guarded import Guarded
 
 from holdfast.config import Limits
-from holdfast.mqtt.packets import Disconnect, Properties, Puback, Pubrec, Will
+from holdfast.mqtt.packets import Connect, Disconnect, Properties, Puback, Pubrec, Will
 from holdfast.mqtt.reasons import Reason
 
 RULES = """
@@ -112,6 +112,28 @@ def test_what_a_rule_does_not_give_is_said() -> None:
     dave.publish("a/x")
     bench.run()
     assert counts(bench) == (4, 4)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_what_a_rule_denies_is_told_so(known: bool) -> None:
+    """Whether the topic is in the table or not, and under an alias."""
+    rules = (
+        '[[rule]]\neveryone = true\npublish = ["#"]\n[[rule]]\nusers = ["alice"]\ndeny_publish = ["no/#"]\n'
+    )
+    bench = Guarded(rules)
+    boss, alice = bench.user("boss"), bench.user("alice")
+    if known:
+        boss.publish("no/1")
+    denied = "a rule denies its user to publish to that topic"
+    for qos, retain in ((1, False), (2, False), (1, True), (1, False)):
+        alice.publish("no/1", qos=qos, retain=retain, packet_id=1 + qos)
+        assert answers(alice, bench) == [(Reason.NOT_AUTHORIZED, denied)]
+    alice.publish("yes/1", qos=1)
+    assert [reason for reason, _ in answers(alice, bench)] == [Reason.NO_MATCHING_SUBSCRIBERS]
+    assert {details["why"] for details in told(bench)} == {denied}
+    packet = Connect(client_id="c", will=Will(topic="no/1", payload=b"w"))
+    bench.knock(packet, certificate="alice")
+    assert told(bench)[-1]["why"] == "a rule denies this user to publish its will to 'no/1' like that"
 
 
 def test_without_a_security_file_it_is_told_as_well() -> None:

@@ -206,7 +206,7 @@ def test_a_hook_knows_users_that_the_file_does_not(start_broker: StartBroker, ho
     for name in ("carol", "breaks", "strange"):
         with enter(broker.port, name, "password that nobody may see") as wrong:
             assert answer(wrong) == BAD_PASSWORD
-    assert "is=ValueError" in broker.stderr
+    assert "is=ValueError user=breaks client=c-breaks address=" in broker.stderr
     assert "nobody may see" not in broker.stderr
 
 
@@ -217,7 +217,7 @@ def test_a_hook_that_does_not_answer_is_a_refusal_and_holds_up_nobody(
     with enter(broker.port, "late") as late, enter(broker.port, "quick") as quick:
         assert answer(quick) == 0
         assert answer(late) == BAD_PASSWORD
-    assert "is=timeout" in broker.stderr
+    assert 'is=timeout why="no answer in 5 s" user=late client=c-late address=' in broker.stderr
 
 
 def test_a_hook_that_is_not_there_is_told_at_the_start(hooks: Path) -> None:

@@ -120,6 +120,12 @@ def test_what_is_kept_of_a_password_is_of_that_user_line_and_key_alone() -> None
     ):
         assert not kept.knows(user, stored, password)
     assert b"secret" not in repr(vars(kept)).encode()
+    kept.use((b"n" * 32, b"k" * 32))
+    assert kept.knows("alice", "hash", b"secret"), "by the older key"
+    kept.use((b"n" * 32,))
+    assert kept.knows("alice", "hash", b"secret"), "by the newer one, under which it was kept then"
+    kept.use((b"m" * 32,))
+    assert not kept.knows("alice", "hash", b"secret")
     other_key = Verified(b"l" * 32)
     other_key.learn(kept.everything())
     assert not other_key.knows("alice", "hash", b"secret")

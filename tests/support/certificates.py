@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30")
+ENDED = ("-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200201000000Z")
 HERE = "IP:127.0.0.1,DNS:localhost"
 
 
@@ -37,7 +38,7 @@ class Authority:
         issued.key.chmod(0o600)
         return issued
 
-    def revoke(self, *revoked: Issued) -> Path:
+    def revoke(self, *revoked: Issued, ended: bool = False) -> Path:
         """The list of these, as the authority signs it; another one at every call."""
         database, config = self.directory / "index.txt", self.directory / "ca.toml"
         lines = []
@@ -49,7 +50,8 @@ class Authority:
         made = self.directory / f"revoked-{len(list(self.directory.glob('revoked-*')))}.pem"
         _openssl(
             *("ca", "-gencrl", "-config", config, "-keyfile", self._key, "-cert", self.certificate),
-            *("-crldays", "30", "-out", made),
+            *(ENDED if ended else ("-crldays", "30")),
+            *("-out", made),
         )
         return made
 

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.refusals import refusal_of
-from holdfast.broker.rules import Grant, Who, allows
+from holdfast.broker.rules import PUBLISHING_ALL, Grant, Who, allows, why_not_published
 from holdfast.broker.session import Session
 from holdfast.errors import PeerError
 from holdfast.mqtt.codec import encode
@@ -202,12 +202,10 @@ class Clients:
 
     def _check_rights(self, who: Who, packet: Connect) -> None:
         access, will = self.broker.access, packet.will
-        if will is not None and not allows(
-            access.publishing(who, will.topic.encode()), will.qos, will.retain
-        ):
-            raise PeerError(
-                Reason.NOT_AUTHORIZED, f"no rule lets this user publish its will to {will.topic!r} like that"
-            )
+        rights = PUBLISHING_ALL if will is None else access.publishing(who, will.topic.encode())
+        if will is not None and not allows(rights, will.qos, will.retain):
+            text = f"{why_not_published(rights)} its will to {will.topic!r} like that"
+            raise PeerError(Reason.NOT_AUTHORIZED, text)
         if serves_channels(packet) and not access.may_serve(who.user):
             raise PeerError(Reason.NOT_AUTHORIZED, "no rule lets this user serve channels")
 
@@ -521,7 +519,7 @@ class Clients:
                 return
             reason, text = refusal_of(why)
         else:
-            reason, text = Reason.NOT_AUTHORIZED, "no rule lets its user publish a will any more"
+            reason, text = Reason.NOT_AUTHORIZED, f"{why_not_published(rights)} a will any more"
         self.broker.core.messages_refused += 1
         self.broker.count_refusal(reason, text, {"user": session.state.user, "client": session.client_id})
 

@@ -9,10 +9,11 @@ from holdfast.broker.core cimport Draft
 from holdfast.broker.identifiers cimport has_received, has_room, is_new, receive
 from holdfast.broker.intake cimport Intake
 from holdfast.broker.message cimport Topic, topic_unpin
+from holdfast.broker.permit cimport ANY_RIGHT
 from holdfast.broker.publish cimport Stamp, read_publish_properties
 from holdfast.broker.refusals cimport (
-    BROKERS_OWN, NO_IDENTIFIER, NO_JOURNAL, NO_TOPIC, NOT_GIVEN, NOT_RETAINED, NOT_WITH_QOS, STILL_TAKEN, reason_of,
-    text_of,
+    BROKERS_OWN, NO_IDENTIFIER, NO_JOURNAL, NO_TOPIC, NOT_GIVEN, NOT_RETAINED, NOT_WITH_QOS, STILL_TAKEN,
+    TAKEN_AWAY, reason_of, text_of,
 )
 from holdfast.broker.session cimport Session
 from holdfast.broker.terms cimport Terms
@@ -323,7 +324,7 @@ cdef class Connection(Intake):
         """A topic that the table does not have; one that its client may not publish to is not entered."""
         cdef int64_t before = self.core.work_left
         cdef Topic* topic = DENIED
-        if self.permit is None or self.permit.rights_to(text, size):
+        if self.permit is None or self.permit.rights_to(text, size) & ANY_RIGHT:
             topic = self.core.topic_at(text, size)
         if self.permit is not None:
             self.core.work_left -= PERMIT_UNITS
@@ -346,9 +347,9 @@ cdef class Connection(Intake):
 
     cdef uint8_t _forbidden(self, Topic* topic, Draft* draft) noexcept:
         """What of a message no rule gives, after `_permitted` was asked."""
-        cdef uint8_t rights = 0 if topic == DENIED else self.permit.remembered(topic)
-        if rights == 0:
-            return NOT_GIVEN
+        cdef uint8_t rights = self.permit.latest if topic == DENIED else self.permit.remembered(topic)
+        if not rights & ANY_RIGHT:
+            return TAKEN_AWAY if rights else NOT_GIVEN
         return NOT_RETAINED if draft.retain and draft.qos < rights & 3 else NOT_WITH_QOS
 
     cdef Topic* _aliased(self, const uint8_t* text, uint32_t size, uint16_t alias) except? NULL:

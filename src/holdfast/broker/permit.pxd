@@ -10,14 +10,15 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from holdfast.broker.message cimport Topic
 
 cdef enum:
-    RIGHTS = 0xF    # what rules.publishing says: QoS levels, and above them those of retained messages
+    RIGHTS = 0x1F   # what rules.publishing says: QoS levels, those of retained messages, and whether it is denied
+    ANY_RIGHT = 0xF
     SLOTS_MIN = 16
     SLOTS_MAX = 65536
 
 
 cdef inline uint64_t mark_of(Topic* topic) noexcept nogil:
     """What tells a topic from others, before and after it; never 0, and without the bits of RIGHTS."""
-    return (<uint64_t>topic.serial << 32) | (topic.hash & 0xFFFFFFE0ULL) | 0x10
+    return (<uint64_t>topic.serial << 32) | (topic.hash & 0xFFFFFFC0ULL) | 0x20
 
 
 cdef class Permit:
@@ -25,6 +26,7 @@ cdef class Permit:
     cdef uint64_t* slots    # by serial: the mark of a topic with its rights
     cdef uint32_t mask
     cdef uint64_t asked     # how often plain Python was
+    cdef uint8_t latest     # what it said last
     cdef uint32_t displaced # decisions that made room for another since the table has this size
 
     cdef uint8_t ask(self, Topic* topic) noexcept
@@ -47,4 +49,4 @@ cdef class Permit:
             rights = known & RIGHTS
         else:
             rights = self.ask(topic)
-        return qos < (rights >> 2 if retain else rights & 3)
+        return qos < (rights >> 2 & 3 if retain else rights & 3)

@@ -30,10 +30,12 @@ cdef class Permit:
     cdef uint8_t rights_to(self, const uint8_t* text, uint32_t size) noexcept:
         """The same for a name, of which nothing is remembered."""
         self.asked += 1
+        self.latest = 0
         try:
-            return <uint8_t>self._decide(text, size)
+            self.latest = <uint8_t>self._decide(text, size)
         except Exception:
-            return 0
+            pass
+        return self.latest
 
     cdef int _decide(self, const uint8_t* text, uint32_t size) except -1:
         return <int>self.decide(PyBytes_FromStringAndSize(<char*>text, size)) & RIGHTS

@@ -11,8 +11,9 @@ cdef enum:
     NOT_WITH_QOS
     NOT_RETAINED
     BROKERS_OWN
-    FORBIDDEN_LAST = 4  # these are NOT_AUTHORIZED, those below QUOTA_EXCEEDED
-    NO_JOURNAL = 5
+    TAKEN_AWAY          # a rule denies the topic
+    FORBIDDEN_LAST = 5  # these are NOT_AUTHORIZED, those below QUOTA_EXCEEDED
+    NO_JOURNAL = 6
     NO_MEMORY
     NO_TOPIC
     NO_ROOM

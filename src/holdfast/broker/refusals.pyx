@@ -13,6 +13,7 @@ cdef tuple WORDS = (
     b"no rule lets its user publish to that topic with that QoS",
     b"no rule lets its user publish retained messages to that topic",
     b"topics of that name are the broker's own",
+    b"a rule denies its user to publish to that topic",
     b"the journal takes no durable messages now; send this one again later",
     b"the broker has no memory for this message now",
     b"there is no room for one more topic of this client",

@@ -34,6 +34,7 @@ RIGHTS_KEPT_MAX = 10_000
 QOS_HIGHEST, NEVER = 2, -1
 RETAINED_SHIFT = 2
 PUBLISHING_ALL = 0b1111
+DENIED = 0b10000  # beside no level at all: a rule denies it
 
 
 class Grant(Struct, frozen=True, omit_defaults=True):
@@ -85,6 +86,7 @@ class Rights(Struct, frozen=True):
 
 class Rules:
     def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.count = len(rules)
         self._everyone = tuple(rule.grant for rule in rules if rule.everyone)
         self._named: dict[str, list[Grant]] = {}
         for rule in rules:
@@ -171,9 +173,9 @@ def rights_of(grants: Iterable[Grant], who: Who) -> Rights:
 def publishing(rights: Rights, topic: Levels) -> int:
     """Two numbers of two bits: how many QoS levels messages may have, and above them how many retained ones.
 
-    0 is none; broker/permit.pxd reads it for every message."""
+    0 is none, and so is DENIED; broker/permit.pxd reads it for every message."""
     if any(covers(pattern, topic) for pattern in rights.deny_publish):
-        return 0
+        return DENIED
     plain_qos = retained_qos = 0
     for given in rights.publish:
         if covers(given.levels, topic):
@@ -185,7 +187,12 @@ def publishing(rights: Rights, topic: Levels) -> int:
 
 def allows(rights: int, qos: int, retain: bool) -> bool:
     """Whether a message may be published by what `publishing` says."""
-    return qos < (rights >> RETAINED_SHIFT if retain else rights & 3)
+    return qos < (rights >> RETAINED_SHIFT & 3 if retain else rights & 3)
+
+
+def why_not_published(rights: int) -> str:
+    """Why a message is refused by what `publishing` says: the beginning of a sentence."""
+    return "a rule denies this user to publish" if rights == DENIED else "no rule lets this user publish"
 
 
 def subscribing(rights: Rights, filter: Levels) -> int:

@@ -43,7 +43,7 @@ from holdfast.replication.peer import Peer
 from holdfast.replication.roles import Role
 from holdfast.replication.silence import Silence
 from holdfast.replication.views import View
-from holdfast.replication.waiting import WaitingRoom
+from holdfast.replication.waiting import APART_NS_MAX, WaitingRoom
 from holdfast.units import MS, S
 
 DIAL_AGAIN_NS = 50 * MS
@@ -124,7 +124,7 @@ class Peers:
         self.group = group
         self.name = name
         self.silence = silence
-        self._secret = secret
+        self.secret = secret
         self._broker = broker
         self._hello = hello
         self._joining = joining
@@ -137,6 +137,7 @@ class Peers:
         self._dialing: set[str] = set()
         self.sightings: dict[str, Sighting] = {}
         self.refusals: dict[str, str] = {}  # why a member and we are not of one company, if it lives
+        self._refused_ns: dict[str, int] = {}  # when that was last said
         self.sought = ""  # whether it can be reached is being tried out of turn
         self._beat_at_ns = 0
         self._now_ns = 0
@@ -188,10 +189,10 @@ class Peers:
         peer = Peer(self._broker.core, inbox, now_ns)
         peer.frame_bytes_max = STRANGERS_FRAME_BYTES_MAX
         peer.state = PeerState(name=name, dialed=bool(name))
-        if self._secret is None:
+        if self.secret is None:
             self.send(peer, self._hello())
         else:
-            peer.state.handshake = self._secret.begin(dialed=peer.state.dialed)
+            peer.state.handshake = self.secret.begin(dialed=peer.state.dialed)
             self.send(peer, Challenge(peer.state.handshake.nonce))
         return peer
 
@@ -309,9 +310,13 @@ class Peers:
             if isinstance(word, Challenge | Proof) or not proven:
                 self._prove(peer, peer.state.handshake, word)
                 return None
+        if not peer.state.greeted and isinstance(word, Challenge):
+            self._distrust(
+                peer, "the first word must be a greeting; the members of this group have no secret"
+            )
+            return None
         if not peer.state.greeted and not isinstance(word, Hello | Refusal):
-            asks = "; the members of this group have no secret" if isinstance(word, Challenge) else ""
-            self.refuse(peer, "the first word must be a greeting" + asks)
+            self.refuse(peer, "the first word must be a greeting")
             return None
         if isinstance(word, Beat):
             self._measure(peer.state, word, now_ns)
@@ -328,12 +333,17 @@ class Peers:
                 case _:
                     raise ValueError("the members of this group prove that they know its secret first")
         except ValueError as error:
-            self.refuse(peer, str(error))
+            self._distrust(peer, str(error))
             return
         if ours is not None:
             self.send(peer, Proof(ours))
         if handshake.proven:
             self.send(peer, self._hello())
+
+    def _distrust(self, peer: Peer, why: str) -> None:
+        """It does not prove itself as the members of this group do."""
+        self.turn_away(self.room.address_of(peer), why)
+        self.refuse(peer, why)
 
     def _measure(self, state: PeerState, beat: Beat, now_ns: int) -> None:
         state.worth = beat.worth
@@ -405,6 +415,28 @@ class Peers:
     def _note_refusal(self, name: str, why: str) -> None:
         if name in self._dial_at_ns:
             self.refusals[name] = "".join(each for each in why[:WHY_SIZE_MAX] if each.isprintable())
+            self._refused_ns[name] = self._broker.core.board.now_ns
+
+    def turn_away(self, address: str, why: str) -> None:
+        """Who comes from there cannot prove that it is a member."""
+        self.room.turn_away(address, why, self._broker.core.board.now_ns)
+
+    def distrusted(self, name: str, why: str) -> None:
+        """Greetings with a member that was dialed broke off before it was heard."""
+        self._note_refusal(name, why)
+
+    def broke_off(self, peer: Peer, why: str) -> None:
+        """A connection broke for this reason; before the greetings were over it is why the two are apart."""
+        if not peer.state.greeted:
+            self._note_refusal(peer.state.name, why)
+
+    def apart(self, now_ns: int) -> dict[str, str]:
+        """Members that live and are not of our company, and why, as far as that is known."""
+        why = self.room.turned_away(now_ns)
+        said = self._refused_ns
+        why |= {name: each for name, each in self.refusals.items() if now_ns - said[name] <= APART_NS_MAX}
+        here = {peer.state.name for peer in self.greeted()}
+        return {name: why[name] for name in sorted(why.keys() - here)}
 
     def sighted(self, peer: Peer, why: str) -> None:
         """A member that we know says that it will not have us."""

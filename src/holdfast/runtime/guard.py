@@ -4,6 +4,7 @@ Laws:
 - a listener that anybody could reach is opened only if somebody is known there, or the file says that nobody
   needs to be
 - files that are broken change nothing: what held before holds on
+- what only a restart changes is named when the files are read again
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Iterator
 from itertools import islice
 
 from holdfast.address import Address
@@ -48,10 +50,14 @@ class Guard:
         self.path = path
         self._certificates = certificates
         self._server = server
+        self._began_with = loaded.known.security
+        self._member = host if isinstance(host, Member) else None
         self._reloads = 0  # that were asked for and are not over
         self._reloading: asyncio.Task[None] | None = None
-        verified = Verified(secrets.token_bytes(32) if loaded.secret is None else key_from(loaded.secret))
-        if isinstance(host, Member) and loaded.secret is not None:
+        verified = Verified(secrets.token_bytes(32))
+        if loaded.secrets:
+            verified.use(tuple(map(key_from, loaded.secrets)))
+        if isinstance(host, Member) and loaded.secrets:
             host.sharing = Sharing(verified.everything, verified.learn)
             verified.tell = host.share
         self._checking = Checking(server.loop, event=log_event, step=server.step)
@@ -94,13 +100,22 @@ class Guard:
         if self._certificates is not None and contexts is not None:
             self._certificates.use(contexts)
         self._checking.hook = loaded.hook
+        self._use_secrets(loaded.secrets)
         if loaded.known.security.audit:
             self._tell_changes(loaded.known)
         ended = self._gate.reload(loaded.known, time.monotonic_ns())
         self._server.step()
-        log_event(
-            "reloaded", {"file": self.path, "users": len(loaded.known.users), "connections_ended": ended}
-        )
+        said: dict[str, object] = {"file": self.path, "users": len(loaded.known.users)}
+        said["connections_ended"] = ended
+        left = "; ".join(left_for_restart(self._began_with, loaded.known.security))
+        log_event("reloaded", {**said, "left_for_restart": left} if left else said)
+
+    def _use_secrets(self, secrets: tuple[bytes, ...]) -> None:
+        """For greetings from now on. Whether there is a secret at all is decided at the start."""
+        secret = None if self._member is None else self._member.peers.secret
+        if secret is not None and secrets:
+            secret.use(secrets)
+            self._gate.verified.use(tuple(map(key_from, secrets)))
 
     def _tell_changes(self, known: Known) -> None:
         told = changes(self._gate.known, known)
@@ -109,6 +124,26 @@ class Guard:
         rest = sum(1 for _ in told)
         if rest:
             log_event("rights changed", {"user": EVERYBODY, "what": f"{rest} changes more"})
+
+
+def left_for_restart(began_with: Security, now: Security) -> Iterator[str]:
+    """What the file says otherwise than it did when the broker started, and what only a restart changes."""
+    before = {listener.address: listener for listener in began_with.listeners}
+    after = {listener.address: listener for listener in now.listeners}
+    for address in sorted(before.keys() | after.keys()):
+        name = f"[[listener]] {address or 'without an address'}"
+        if address not in before or address not in after:
+            yield f"{name} was {'added' if address in after else 'removed'}"
+            continue
+        for key in ("protocol", "tls", "origins"):
+            if getattr(before[address], key) != getattr(after[address], key):
+                yield f"{name} has another {key}"
+    if began_with.tls is None and now.tls is not None:
+        yield "[tls] was added"
+    if began_with.peers.tls != now.peers.tls:
+        yield "[peers] has another tls"
+    if bool(began_with.peers.secret) != bool(now.peers.secret):
+        yield f"[peers] secret was {'added' if now.peers.secret else 'removed'}"
 
 
 def listeners_for(security: Security, listen: list[Address]) -> list[Listener]:

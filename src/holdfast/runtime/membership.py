@@ -34,6 +34,10 @@ CLAIM_S_MAX = 1.0
 CLAIM_AGAIN_S = 0.2  # an arbiter that fails at once is not asked again at once
 
 
+class Untrusted(ConnectionError):
+    """It is there, and the two do not believe each other's certificates."""
+
+
 class Membership:
     def __init__(
         self, member: Member, server: Server, group: GroupConfig, certificates: Certificates | None = None
@@ -109,8 +113,10 @@ class Membership:
                 except BaseException:
                     connecting.close()
                     raise
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError) as error:
             self.member.undialable(name, time.monotonic_ns())
+            if isinstance(error, Untrusted):
+                self.member.peers.distrusted(name, str(error))
             self.server.step()  # it may have been all that kept the member from serving
             return
         if self.member.broker.draining:
@@ -132,8 +138,9 @@ class Membership:
         address = self.group.member(name).peer_address
         found = await self.server.loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         hosts = [str(where[0]) for *_, where in found]
-        self.member.peers.room.expected.update(place_of(host) for host in hosts)
-        self.member.peers.room.expected.update(f"::ffff:{host}" for host in hosts if "." in host)
+        expected = self.member.peers.room.expected
+        for place in (*map(place_of, hosts), *(f"::ffff:{host}" for host in hosts if "." in host)):
+            expected.setdefault(place, set()).add(name)
         return found[0][0], found[0][4]
 
     async def _greet(self, name: str, connecting: socket.socket) -> tuple[Layers | None, bytes]:
@@ -147,5 +154,5 @@ class Membership:
                 raise ConnectionError(f"its certificate is of {layers.certificate_name!r}")
         except ConnectionError as error:
             self.member.event("peer not trusted", {"peer": name, "why": str(error)})
-            raise
+            raise Untrusted(str(error)) from error
         return layers, said

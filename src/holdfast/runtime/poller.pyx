@@ -460,6 +460,8 @@ cdef class Poller(Sockets):
                 self._turn_away(fd, layers, layers.reason, layers.fault)
             else:
                 self.broker.count_refusal(layers.reason, layers.fault)
+                if (<Wire>self.slots[fd].wire).peer:
+                    self.broker.peers.broke_off(<Wire>self.slots[fd].wire, layers.fault)
                 self._peer_left(<Wire>self.slots[fd].wire, now_ns)
             return 0
         if self.slots[fd].kind == OPEN:
@@ -502,6 +504,8 @@ cdef class Poller(Sockets):
         if why is not None:
             address = address_of(fd)
             self.broker.count_refusal(reason, why, {"address": address} if address else None)
+            if (<Listening>layers.listening).strangers and reason == NOT_AUTHORIZED:
+                self.broker.peers.turn_away(address, why)
         self._greeted(fd, layers)
         layers.part()
         self._send_sealed(fd, layers)

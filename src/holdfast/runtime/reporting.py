@@ -90,14 +90,17 @@ class Reporter:
         if self.member.doubt is not None:
             return False, "it slept, and asks its heir whether it still serves"
         role = self.member.role
-        if role is Role.JOINING and self.member.peers.refusals:
-            refusals = sorted(self.member.peers.refusals.items())
-            return False, "; ".join(
-                [NOT_READY[role], *(f"it cannot join {name}: {why}" for name, why in refusals)]
-            )
+        words = READY.get(role) or NOT_READY[role]
+        if apart := self._apart():
+            return role in READY, "; ".join([words, *(f"it cannot join {each}" for each in apart)])
         if role is Role.JOINING and self.member.candidacy.refused:
-            return False, f"{NOT_READY[role]}, and may not serve: {self.member.candidacy.refused}"
-        return role in READY, READY.get(role) or NOT_READY[role]
+            return False, f"{words}, and may not serve: {self.member.candidacy.refused}"
+        return role in READY, words
+
+    def _apart(self) -> list[str]:
+        """Which members live and are not of its company, and why."""
+        found = {} if self.member is None else self.member.peers.apart(time.monotonic_ns())
+        return [f"{name}: {why}" for name, why in found.items()]
 
     def status(self) -> BrokerStatus:
         """Everything but the contracts."""
@@ -121,6 +124,7 @@ class Reporter:
             holding=member is not None and member.serving.holding,
             ready=ready,
             ready_why=why,
+            apart=self._apart(),
             policy=broker.policy,
             connections=len(broker.connections),
             sessions=len(broker.clients.sessions),

@@ -138,7 +138,7 @@ def make_broker(options: BrokerOptions, book: ContractBook, loaded: Loaded) -> B
         now_ns=now_ns,
         event=log_event,
         switches=options.switches,
-        secret=None if loaded.secret is None else Secret(loaded.secret, group.name, secrets.token_bytes),
+        secret=Secret(loaded.secrets, group.name, secrets.token_bytes) if loaded.secrets else None,
     )
 
 

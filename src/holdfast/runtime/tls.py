@@ -16,6 +16,7 @@ import asyncio
 import socket
 import ssl
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ from holdfast.broker.link import Inbox
 from holdfast.errors import ConfigError, Problem
 from holdfast.runtime.layers import Layers
 from holdfast.security.config import Security, Tls, exposed, unreadable
+from holdfast.security.revoked import why_useless
 
 READ_BYTES = 32_768
 VERIFY = {"no": ssl.CERT_NONE, "ask": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
@@ -164,6 +166,11 @@ def _load_authority(context: ssl.SSLContext, tls: Tls, source: str) -> None:
         context.load_verify_locations(tls.revoked)
     if not context.cert_store_stats()["crl"]:
         problem = f"{tls.revoked} holds no list of revoked certificates in PEM: openssl ca -gencrl makes one"
+        raise ConfigError(source, [Problem("tls.revoked", problem)])
+    authorities = context.get_ca_certs(binary_form=True)
+    useless = why_useless(Path(tls.revoked).read_bytes(), authorities, datetime.now(UTC))
+    if useless:
+        problem = f"{tls.revoked} {useless}: nobody would be believed"
         raise ConfigError(source, [Problem("tls.revoked", problem)])
     context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
 

@@ -39,7 +39,7 @@ class Tally(Struct):
 
 
 class Bans:
-    def __init__(self, limits: BanLimits) -> None:
+    def __init__(self, limits: BanLimits | None) -> None:
         self.limits = limits
         self.total: Counter[str] = Counter()
         self._tallies: dict[Banned, Tally] = {}
@@ -47,15 +47,16 @@ class Bans:
 
     def flapped(self, user: str, address: str, client_id: str, now_ns: int) -> Banned | None:
         """A connection that was let in is over; returns who is banned for it."""
-        most = self.limits.flaps_max
+        most = None if self.limits is None else self.limits.flaps_max
         return None if most is None else self._count(_flapper(user, address, client_id), most + 1, now_ns)
 
     def guessed(self, user: str, address: str, now_ns: int) -> Banned | None:
         """A login failed: with as many as may, its user is banned there."""
-        most = self.limits.guesses_max
+        most = None if self.limits is None else self.limits.guesses_max
         return None if most is None else self._count(_guesser(user, address), most, now_ns)
 
     def _count(self, whom: Banned, enough: int, now_ns: int) -> Banned | None:
+        assert self.limits is not None
         tally = self._tallies.pop(whom, None)
         if tally is None or now_ns - tally.since_ns > self.limits.within_ns:
             tally = Tally(now_ns)

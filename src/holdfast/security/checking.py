@@ -24,7 +24,7 @@ from typing import Any
 
 from holdfast.broker.broker import Event
 from holdfast.security.gate import SAID_CHARS_MAX, Gate, Wanted
-from holdfast.security.hook import Attempt, Hook
+from holdfast.security.hook import Hook
 from holdfast.security.patience import Patience, Source
 from holdfast.security.tokens import BadToken, Token
 from holdfast.security.users import verify
@@ -122,7 +122,7 @@ class Checking:
 
     def take(self, wanted: Wanted) -> bool:
         """Begins to check; False when too many wait."""
-        source, now_ns = Source.of(wanted.attempt.address, wanted.attempt.username), time.monotonic_ns()
+        source, now_ns = Source.of(wanted.attempt.address, wanted.whose), time.monotonic_ns()
         place = Place(wanted, source, failed=self._patience.remembers(source, now_ns))
         suspect = self._patience.suspects(source, now_ns)
         loser = self._room.enter(place, SUSPECT_WAITING_MAX if suspect else None)
@@ -174,9 +174,9 @@ class Checking:
         wanted, token = place.wanted, None
         try:
             if wanted.how == "hook":
-                user = await self._ask_hook(wanted.attempt)
+                user = await self._ask_hook(wanted)
             elif wanted.how == "token":
-                token = await self._read_token(wanted.attempt)
+                token = await self._read_token(wanted)
                 user = None if token is None else token.user
             else:
                 user = await self._verify(wanted)
@@ -198,16 +198,15 @@ class Checking:
             self._hashing = Threads(HASHING_THREADS, "password", self.loop)
         return self._hashing
 
-    async def _read_token(self, attempt: Attempt) -> Token | None:
+    async def _read_token(self, wanted: Wanted) -> Token | None:
         assert self.gate is not None
         tokens = self.gate.known.tokens
         if tokens is None:
             return None  # the file has no keys any more
         try:
-            token: Token = await self._threads().submit(tokens.read, attempt.password)
+            token: Token = await self._threads().submit(tokens.read, wanted.attempt.password)
         except BadToken as error:
-            details = {"is": str(error), "user": attempt.username, "address": attempt.address}
-            self._event("token refused", {name: value[:SAID_CHARS_MAX] for name, value in details.items()})
+            self._event("token refused", {"is": str(error)[:SAID_CHARS_MAX], **_said_of(wanted)})
             return None
         return token
 
@@ -215,8 +214,9 @@ class Checking:
         right = await self._threads().submit(verify, wanted.stored, wanted.attempt.password)
         return wanted.attempt.username if right else None
 
-    async def _ask_hook(self, attempt: Attempt) -> str | None:
+    async def _ask_hook(self, wanted: Wanted) -> str | None:
         assert self.hook is not None
+        attempt, said = wanted.attempt, _said_of(wanted)
         try:
             async with asyncio.timeout(self._hook_s_max):
                 if inspect.iscoroutinefunction(self.hook):
@@ -226,15 +226,25 @@ class Checking:
                         self._asking = Threads(HOOK_THREADS, "hook", self.loop)
                     user = await self._asking.submit(self.hook, attempt)
         except TimeoutError:
-            self._event("hook failed", {"is": "timeout", "why": f"no answer in {self._hook_s_max:g} s"})
+            self._event(
+                "hook failed", {"is": "timeout", "why": f"no answer in {self._hook_s_max:g} s", **said}
+            )
             return None
         except Exception as error:
             # Its words may quote the password: only what kind it is, is said.
-            self._event("hook failed", {"is": type(error).__name__, "user": attempt.username})
+            self._event("hook failed", {"is": type(error).__name__, **said})
             return None
         if user is None:
             return None
         if not isinstance(user, str) or not user:
-            self._event("hook failed", {"is": "answer", "why": "it returned neither a name nor None"})
+            why = "it returned neither a name nor None"
+            self._event("hook failed", {"is": "answer", "why": why, **said})
             return None
         return user
+
+
+def _said_of(wanted: Wanted) -> dict[str, str]:
+    """Whose attempt it is, as far as the client says, for a line of the log."""
+    attempt = wanted.attempt
+    said = {"user": wanted.whose, "client": attempt.client_id, "address": attempt.address}
+    return {name: value[:SAID_CHARS_MAX] for name, value in said.items() if value}

@@ -33,6 +33,7 @@ RATE = whole(1, 10**12, 1000, optional=True)
 COUNT = whole(1, 10**9, 10, optional=True)
 BYTES = whole(1, 10**12, 1_000_000, optional=True)
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4096
+SECRETS_MAX = 4  # of members, while one takes the place of another
 READABLE_BY_EVERYBODY = 0o007
 
 Anonymous = Literal["never", "loopback", "anywhere"]
@@ -124,6 +125,12 @@ class BanLimits(Checked, frozen=True, kw_only=True):
     within_ns: Annotated[int, duration(1, "1min")] = named("within", 60 * S)
     lasts_ns: Annotated[int, duration(1, "10min")] = named("lasts", 600 * S)
 
+    def relations(self) -> Iterator[Problem]:
+        if self.flaps_max is None and self.guesses_max is None:
+            yield Problem(
+                "", "bans nobody; expected flaps_max, for example 30, or guesses_max, for example 20"
+            )
+
 
 class Listener(Rates, frozen=True, kw_only=True):
     """One address; its limits are for all its connections together.
@@ -180,12 +187,13 @@ class Security(Checked, frozen=True, kw_only=True):
     listeners: tuple[Listener, ...] = named("listener", ())
     limits: UserLimits = UserLimits()
     address_limits: AddressLimits = AddressLimits()
-    bans: BanLimits = BanLimits()
+    bans: BanLimits | None = None
 
     def relations(self) -> Relations:
         yield self._listener_tls_problems()
         yield self._peer_problems()
         yield self._anonymous_problems()
+        yield self._way_in_problems()
         yield self._address_problems()
 
     def _listener_tls_problems(self) -> Iterator[Problem]:
@@ -203,6 +211,15 @@ class Security(Checked, frozen=True, kw_only=True):
             yield Problem(
                 "anonymous",
                 '"never", and nothing says who else may connect: nobody could; add users = "users"',
+            )
+
+    def _way_in_problems(self) -> Iterator[Problem]:
+        otherwise = self.anonymous != "never" or self.users or self.hook or self.jwt
+        if self.names_users and not otherwise and not any(tls for _, tls in known(self.listeners, "tls")):
+            yield Problem(
+                "listener",
+                "certificates are the only way in, and no listener has TLS: nobody could connect; "
+                "expected [[listener]] with tls = true",
             )
 
     def _address_problems(self) -> Iterator[Problem]:
@@ -336,7 +353,7 @@ def _secret_problems(security: Security, base: Path) -> Iterator[Problem]:
     path = beside(base, security.peers.secret)
     try:
         if path:
-            read_secret(path)
+            read_secrets(path)
     except OSError:
         return  # said already
     except ValueError as error:
@@ -344,12 +361,26 @@ def _secret_problems(security: Security, base: Path) -> Iterator[Problem]:
 
 
 def read_secret(path: str) -> bytes:
-    """What members share: the file without white space around it."""
+    """One secret: the file without white space around it."""
     with open_file(path) as file:
-        secret = file.read(SECRET_BYTES_MAX + 1).strip()
+        return _strong(file.read(SECRET_BYTES_MAX + 1).strip(), "")
+
+
+def read_secrets(path: str) -> tuple[bytes, ...]:
+    """What members share, each line a secret of its own: by the first they prove who they are."""
+    with open_file(path) as file:
+        lines = file.read(SECRETS_MAX * (SECRET_BYTES_MAX + 2) + 1).strip().split(b"\n")
+    if len(lines) == 1:
+        return (_strong(lines[0], ""),)
+    if len(lines) > SECRETS_MAX:
+        raise ValueError(f"has {len(lines)} lines; each is a secret, and there are up to {SECRETS_MAX}")
+    return tuple(_strong(line.strip(), f"line {number} ") for number, line in enumerate(lines, 1))
+
+
+def _strong(secret: bytes, where: str) -> bytes:
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise ValueError(
-            f"has {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}: "
+            f"{where}has {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}: "
             f"write one with openssl rand -hex 32"
         )
     return secret

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from holdfast.broker.access import NOBODY, Access
 from holdfast.broker.broker import Broker
-from holdfast.broker.clients import ASSIGNED, who_of
+from holdfast.broker.clients import ASSIGNED, key_of, who_of
 from holdfast.broker.connection import Connection
 from holdfast.broker.meter import Meter
 from holdfast.broker.permit import Permit
@@ -38,7 +38,7 @@ from holdfast.security.expiring import Expiring
 from holdfast.security.gone import Gone
 from holdfast.security.hook import Attempt
 from holdfast.security.quotas import Account, Ledger, Weighing
-from holdfast.security.tokens import Token, Tokens, looks_like_token
+from holdfast.security.tokens import Token, Tokens, claimed_user, looks_like_token
 from holdfast.security.users import PASSWORD_BYTES_MAX
 from holdfast.security.verified import Verified
 from holdfast.status import BANNED_LISTED_MAX, Ban, QuotaStatus
@@ -86,6 +86,7 @@ class Wanted(Struct):
     attempt: Attempt
     stored: str | None  # the user's line; None: there is no such user
     how: By
+    whose: str  # as whom it tries, by the name or else by the token: what fails counts against that
 
 
 Check = Callable[[Wanted], bool]  # takes it, or says that too many wait
@@ -131,23 +132,24 @@ class Gate(Access):
 
     def opened(self, connection: Connection) -> None:
         if self.ledger.limited("strangers"):
-            self._place_strangers()
+            if not self._unplaced:
+                self.broker.timers.at(self._now_ns, self._place_strangers, None)
             self._unplaced.append(connection)  # where from is known when it has a socket
 
-    def _place_strangers(self) -> None:
+    def _place_strangers(self, _: None, now_ns: int) -> None:
         """Those that came are their addresses' strangers, until they are let in or gone."""
         unplaced, self._unplaced = self._unplaced, []
         for connection in unplaced:
             address = "" if connection.closing else self._address_of(connection.fd)
             if not address or connection in self._guests:
                 continue
-            account = self.ledger.account("address", address, self._now_ns)
+            account = self.ledger.account("address", address, now_ns)
             account.strangers += 1
             self._strangers[connection] = account
             try:
                 self.ledger.check((account,), "strangers", 0)
             except PeerError as error:
-                self.broker.fail(connection, error, self._now_ns)
+                self.broker.fail(connection, error, now_ns)
 
     def identify(self, connection: Connection, packet: Connect, now_ns: int) -> bool:
         self._pass_listener(connection)
@@ -155,17 +157,18 @@ class Gate(Access):
         if address:
             account = self.ledger.account("address", address, now_ns)
             self.ledger.knock(account, now_ns)
-            self.ledger.check((account,), "connections")
+            claimed = connection.certificate_name or packet.username or NOBODY
+            self._check_connections((account,), claimed, packet.client_id)
         security = self.known.security
         if connection.certificate_name is not None:
             name = connection.certificate_name
             if packet.username not in (None, name):
                 raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
-            self._let_in(connection, Guest(name, "certificate", address=address), now_ns)
+            self._let_in(connection, Guest(name, "certificate", address=address), packet, now_ns)
             return True
         asks = packet.username is not None or (security.jwt is not None and packet.password is not None)
         if not asks or not (security.users or security.hook or security.jwt):
-            self._let_in_nameless(connection, address, now_ns)
+            self._let_in_nameless(connection, address, packet, now_ns)
             return True
         attempt = Attempt(packet.username or NOBODY, packet.password or b"", packet.client_id, address)
         return self._ask(connection, packet, attempt, now_ns)
@@ -174,17 +177,18 @@ class Gate(Access):
         name, password = attempt.username, attempt.password
         stored = self.known.users.get(name)
         if stored is not None and self.verified.knows(name, stored, password):
-            self._let_in(connection, Guest(name, "password", stored, attempt.address), now_ns)
+            self._let_in(connection, Guest(name, "password", stored, attempt.address), packet, now_ns)
             return True
-        self.bans.check_login(name, attempt.address, now_ns)
         how: By = "password"
         if self.known.tokens is not None and looks_like_token(password):
-            how = "token"
-        elif len(password) > PASSWORD_BYTES_MAX:
-            raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
-        elif stored is None and self.known.security.hook:
-            how = "hook"
-        if not self._check(Wanted(connection, packet, attempt, stored, how)):
+            how, name = "token", name or claimed_user(password)
+        else:  # a good token opens whatever failed as its user: whether it is banned is asked in `checked`
+            self.bans.check_login(name, attempt.address, now_ns)
+            if len(password) > PASSWORD_BYTES_MAX:
+                raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
+            if stored is None and self.known.security.hook:
+                how = "hook"
+        if not self._check(Wanted(connection, packet, attempt, stored, how, name)):
             raise PeerError(Reason.SERVER_BUSY, "too many clients log in at once; try again soon")
         return False
 
@@ -196,7 +200,8 @@ class Gate(Access):
         answer: str | PeerError
         try:
             if user is None:
-                self._banned(self.bans.guessed(wanted.attempt.username, wanted.attempt.address, now_ns))
+                self.bans.check_login(wanted.whose, wanted.attempt.address, now_ns)
+                self._banned(self.bans.guessed(wanted.whose, wanted.attempt.address, now_ns))
                 raise PeerError(Reason.BAD_USERNAME_OR_PASSWORD, WRONG)
             if token is not None:
                 if not self._accepts(token) or wanted.attempt.username not in (NOBODY, user):
@@ -207,7 +212,7 @@ class Gate(Access):
                 self.verified.add(user, wanted.stored, wanted.attempt.password)
             stored = wanted.stored if wanted.how == "password" else None
             guest = Guest(user, wanted.how, stored, wanted.attempt.address, token=token)
-            self._let_in(connection, guest, now_ns)
+            self._let_in(connection, guest, wanted.packet, now_ns)
             if token is not None:
                 self._expiring.add(connection, now_ns + token.left_ns, now_ns)
             answer = user
@@ -220,10 +225,10 @@ class Gate(Access):
         error = PeerError(Reason.SERVER_BUSY, "too many attempts failed; try again later")
         self.broker.found_out(wanted.connection, wanted.packet, error, now_ns)
 
-    def _let_in_nameless(self, connection: Connection, address: str, now_ns: int) -> None:
+    def _let_in_nameless(self, connection: Connection, address: str, packet: Connect, now_ns: int) -> None:
         if not self._takes_nameless(connection):
             raise PeerError(Reason.NOT_AUTHORIZED, "a user name and a password are asked for here")
-        self._let_in(connection, Guest(NOBODY, "nothing", address=address), now_ns)
+        self._let_in(connection, Guest(NOBODY, "nothing", address=address), packet, now_ns)
 
     def _takes_nameless(self, connection: Connection) -> bool:
         policy = self.known.security.anonymous
@@ -244,10 +249,18 @@ class Gate(Access):
             return None
         return next((each for each in self.known.security.listeners if each.address == first.address), first)
 
-    def _let_in(self, connection: Connection, guest: Guest, now_ns: int) -> None:
+    def _check_connections(self, accounts: tuple[Account, ...], user: str, client_id: str) -> None:
+        """One more; who comes again takes the place of its own connection, which ends."""
+        session = self.broker.clients.sessions.get(key_of(user, client_id))
+        before = None if session is None or session.link is None else self._guests.get(session.link)
+        for account in accounts:
+            replaces = before is not None and account in before.accounts
+            self.ledger.check((account,), "connections", 0 if replaces else 1)
+
+    def _let_in(self, connection: Connection, guest: Guest, packet: Connect, now_ns: int) -> None:
         """Counts it, and sets its limits; its user may have too many connections, or connect too often."""
         guest.accounts = self.ledger.accounts(guest.user, guest.address, now_ns)
-        self.ledger.check(guest.accounts, "connections")
+        self._check_connections(guest.accounts, guest.user, packet.client_id)
         if guest.user:
             self.ledger.knock(guest.accounts[0], now_ns)
         for account in guest.accounts:
@@ -295,7 +308,8 @@ class Gate(Access):
 
     def _banned(self, whom: Banned | None) -> None:
         if whom is not None:
-            lasts = format_duration(self.known.security.bans.lasts_ns)
+            assert self.bans.limits is not None
+            lasts = format_duration(self.bans.limits.lasts_ns)
             said = _said({"user": whom.user, "client": whom.client_id, "address": whom.address})
             self.broker.event("banned", {"is": whom.why, **said, "lasts": lasts})
 

@@ -6,10 +6,13 @@ Laws:
 - a token without an end, without a user or without an audience is none; `none` is no algorithm
 - a key of one kind is never taken for one of another: signatures by secrets and by key pairs are not mixed
 - a token's rights are one more rule, for its own session alone; what cannot be read of them refuses the token
+- whose a token says it is before it is checked is worth as much as a user name in CONNECT: attempts are
+  counted by it, and nobody is let in by it
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import time
@@ -107,6 +110,25 @@ def looks_like_token(password: bytes) -> bool:
     return TOKEN.fullmatch(password) is not None
 
 
+class Claimed(msgspec.Struct):
+    """The part of a token that says whose it is."""
+
+    sub: str = ""
+
+
+def claimed_user(token: bytes) -> str:
+    """Whose that says it is, before anything of it is checked; empty if that can be no user."""
+    payload = token.split(b".")[1]
+    try:
+        user = _claimed.decode(base64.urlsafe_b64decode(payload + b"=" * (-len(payload) % 4))).sub
+    except (ValueError, RecursionError):  # also what is no base64, and what is no JSON
+        return ""
+    return "" if problem_of_name(user) else user
+
+
+_claimed = msgspec.json.Decoder(Claimed)
+
+
 class Tokens:
     """What a `[jwt]` table and the keys that it names are good for."""
 
@@ -128,7 +150,7 @@ class Tokens:
         except BadToken:
             raise
         except Exception as error:  # a library may stumble over what an issuer writes
-            raise BadToken(type(error).__name__) from None
+            raise BadToken(_fault_of(error)) from None
 
     def _read(self, token: bytes) -> Token:
         fingerprint, claims = self._decode(token)
@@ -136,7 +158,8 @@ class Tokens:
         if not isinstance(user, str) or problem_of_name(user):
             raise BadToken("the name in sub cannot be a user's")
         left_ns = int((float(claims["exp"]) - time.time()) * S) + self.config.leeway_ns
-        grant = _grant(claims.get(self.config.rights))
+        rights = self.config.rights
+        grant = _grant(claims[rights]) if rights in claims else None
         return Token(user, max(0, min(left_ns, LEFT_NS_MAX)), fingerprint, grant)
 
     def _decode(self, token: bytes) -> tuple[str, dict[str, Any]]:
@@ -160,14 +183,31 @@ class Tokens:
         raise BadToken("none of the keys signed it")
 
 
-def _grant(claim: object) -> Grant | None:
-    if claim is None:
-        return None
+def _grant(claim: object) -> Grant:
     try:
         rights: TokenRights = convert(claim, TokenRights, "token")
-    except ConfigError:
-        raise BadToken("its rights cannot be read") from None
+    except ConfigError as error:
+        keys = ", ".join(problem.path for problem in error.problems if problem.path)
+        raise BadToken(f"its rights cannot be read{keys and ': '}{keys}") from None
     return rights.grant()
+
+
+FAULTS = {
+    "ExpiredSignatureError": "it has expired",
+    "ImmatureSignatureError": "it is not valid yet",
+    "InvalidAudienceError": "it is for another audience",
+    "InvalidIssuerError": "it is of another issuer",
+    "InvalidAlgorithmError": "it is signed by an algorithm that the file does not name",
+    "DecodeError": "it cannot be read",
+}
+
+
+def _fault_of(error: Exception) -> str:
+    """In words; of the token itself only which claim is missing."""
+    kind = type(error).__name__
+    if kind == "MissingRequiredClaimError":
+        return f"it has no claim {getattr(error, 'claim', '')!r}"
+    return FAULTS.get(kind, kind)
 
 
 def load_tokens(config: Jwt) -> Tokens:

@@ -29,6 +29,7 @@ SHOWN_CHARS = 100  # of a name that is longer
 PASSWORD_BYTES_MAX = 1024
 USERS_MAX = 1_000_000
 NAME_SPECIAL = ":+#/"
+NOBODY_LEFT = "# no users\n"  # on purpose: a file with nothing in it is taken for a copy that was cut
 
 # 19 MiB and two passes are what OWASP asks for at least.
 TIME_COST, MEMORY_KIB = 2, 19_456
@@ -120,7 +121,7 @@ def change_users(path: str | Path) -> Iterator[dict[str, str]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         users = load_users(path) if path.exists() else {}
         yield users
-        _replace(path, "".join(f"{name}:{stored}\n" for name, stored in sorted(users.items())))
+        _replace(path, "".join(f"{name}:{stored}\n" for name, stored in sorted(users.items())) or NOBODY_LEFT)
 
 
 def _replace(path: Path, content: str) -> None:

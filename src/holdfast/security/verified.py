@@ -4,6 +4,8 @@ Laws:
 - what is kept is a keyed hash of name, password and the user's line in the password file. The key is this
   process's own, or made from the secret of its group, whose members tell each other: nothing kept here can be
   tried against without it, and nothing of it is written to disk
+- while a group changes its secret there are several keys: what is known by any is known, and is kept by the
+  first. What was kept by a key that is gone is useless
 - a changed line makes what was kept of it useless
 - the least recently used goes when there are too many
 """
@@ -25,7 +27,7 @@ def key_from(secret: bytes) -> bytes:
 
 class Verified:
     def __init__(self, key: bytes, kept_max: int = KEPT_MAX) -> None:
-        self._key = key
+        self._keys: tuple[bytes, ...] = (key,)
         self._kept: dict[bytes, None] = {}
         self._kept_max = kept_max
         self.tell: Callable[[bytes], None] | None = None  # who else wants to know
@@ -33,23 +35,29 @@ class Verified:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def _tag(self, user: str, stored: str, password: bytes) -> bytes:
-        hashed = hashlib.blake2b(key=self._key, digest_size=TAG_BYTES)
+    def use(self, keys: tuple[bytes, ...]) -> None:
+        self._keys = keys
+
+    def _tag(self, key: bytes, user: str, stored: str, password: bytes) -> bytes:
+        hashed = hashlib.blake2b(key=key, digest_size=TAG_BYTES)
         for part in (user.encode(), stored.encode(), password):
             hashed.update(len(part).to_bytes(4, "big"))
             hashed.update(part)
         return hashed.digest()
 
     def knows(self, user: str, stored: str, password: bytes) -> bool:
-        tag = self._tag(user, stored, password)
-        if tag not in self._kept:
-            return False
-        del self._kept[tag]
-        self._kept[tag] = None
-        return True
+        for key in self._keys:
+            tag = self._tag(key, user, stored, password)
+            if tag in self._kept:
+                del self._kept[tag]
+                self._kept[tag] = None
+                if key != self._keys[0]:
+                    self.add(user, stored, password)
+                return True
+        return False
 
     def add(self, user: str, stored: str, password: bytes) -> None:
-        tag = self._tag(user, stored, password)
+        tag = self._tag(self._keys[0], user, stored, password)
         self._keep(tag)
         if self.tell is not None:
             self.tell(tag)

@@ -49,7 +49,7 @@ def make_member(options: Options, process: MemberProcess) -> Member:
 def make_secret(options: Options, process: MemberProcess) -> Secret:
     """What the members share, and nonces that repeat with the seed."""
     rng = Random(f"{options.seed} {process.name} {process.life}")
-    return Secret(b"what the members share", "sim", rng.randbytes)
+    return Secret((b"what the members share",), "sim", rng.randbytes)
 
 
 def make_endpoint(name: str, addresses: list[Address], rng: Random, now_ns: int) -> Endpoint:
