@@ -108,17 +108,15 @@ cdef class Core(RetainedMessages):
 
     @property
     def connecting_bytes(self) -> int:
-        """What unfinished packets take of clients that were not let in yet."""
         return self.connecting.bytes
 
     @property
     def pending_bytes(self) -> int:
-        """What those of all others take."""
         return self.pending.bytes
 
     @property
     def strained(self) -> bool:
-        """Whether a bound that all share was reached, and somebody is to pay."""
+        """A bound that all share was reached: somebody is to pay."""
         return len(self.board.overloaded) > 0 or len(self.board.outputs.choked) > 0
 
     @property
@@ -212,10 +210,9 @@ cdef class Core(RetainedMessages):
         """First sessions whose sockets or windows opened move on. Then dispatches messages, smallest key first,
         until that many deliveries are made; returns how many wait.
 
-        Every delivery counts, so that a slice takes much the same time at any fan-out; but a slice ends in a
-        write to each link it touched, so a wide one goes on until the writes are worth their while. Routes that
-        must be looked up again have a bound of their own. Large messages take longer: a slice ends,
-        however wide it is, when their bytes alone are worth one."""
+        Every delivery counts, so that a slice takes much the same time at any fan-out; but it ends in a write to
+        each link it touched, so a wide one goes on until the writes are worth their while. Routes that must be
+        looked up again have a bound of their own, and so has it all when the bytes alone are worth a slice."""
         cdef Job job
         cdef size_t done = 0, heavy = 0, routes
         self.board.spread = 0
@@ -245,9 +242,8 @@ cdef class Core(RetainedMessages):
         return self.jobs.len + self.crowded()
 
     cdef bint sated(self) noexcept:
-        """Whether enough waits to be delivered, and until half of it is. A broker that reads faster than it
-        delivers would spend all its time on reading; what is not read holds back those who send without a pause.
-        The others are still read: what they send may be due before all that waits."""
+        """Whether enough waits to be delivered, and until half of it is: who sends without a pause is held back then.
+        The others are still read, as what they send may be due before all that waits."""
         if self.jobs.len >= self.jobs_ahead_max:
             self.full = True
         elif self.jobs.len * 2 < self.jobs_ahead_max:
