@@ -116,12 +116,10 @@ cdef class Core(RetainedMessages):
 
     @property
     def strained(self) -> bool:
-        """A bound that all share was reached: somebody is to pay."""
         return len(self.board.overloaded) > 0 or len(self.board.outputs.choked) > 0
 
     @property
     def work_waiting(self) -> bool:
-        """Whether the next turn has something to do though nothing comes in."""
         return (self.jobs.len > 0 or self.crowded() or len(self.control) > 0 or len(self.aside) > 0
                 or self.board.doubts_left <= 0)
 
