@@ -3,6 +3,7 @@
 Laws:
 - contracts come first: what runs here leaves the processors to brokers, plant and subscriber
 - what fails here is said, and everything else goes on
+- nothing of it needs an end in good order: all that it wrote goes with the example
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ class Beside:
     async def _world(self, stack: contextlib.AsyncExitStack, addresses: str) -> None:
         script, *arguments = self.wanted.world
         world = await start_python(
-            stack, "world", str(self._folder / script), "--brokers", addresses, *arguments, patient=True
-        )
+            stack, "world", str(self._folder / script), "--brokers", addresses, *arguments,
+            patient=True, spare=True,
+        )  # fmt: skip
         await _until_end(world)
 
     async def _follow(self, stack: contextlib.AsyncExitStack, addresses: str) -> None:
@@ -85,6 +87,7 @@ class Beside:
             "1",
             "--json",
             *topics,
+            spare=True,
         )
         while True:
             message = json.loads(await follower.line())
@@ -99,10 +102,11 @@ class Beside:
         if problem := memory_problem():
             raise Unavailable(problem)
         where = (str(self._folder / "pipeline.toml"), "--brokers", addresses, "--data", str(data))
-        recorder = await start(stack, "recorder", "holdfast.cli.main", "record", *where)
+        recorder = await start(stack, "recorder", "holdfast.cli.main", "record", *where, spare=True)
         pipeline = await start_python(
-            stack, "pipeline", "-m", "holdfast.cli.main", "pipeline", *where, "--metrics", http, patient=True
-        )
+            stack, "pipeline", "-m", "holdfast.cli.main", "pipeline", *where, "--metrics", http,
+            patient=True, spare=True,
+        )  # fmt: skip
         while b"serving" not in await pipeline.line():
             pass
         self._say("the pipeline serves; its first channels run within ten seconds")

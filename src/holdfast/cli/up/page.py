@@ -43,7 +43,7 @@ class Page:
         try:
             need()
             what = ("-m", "holdfast.dashboard.serve", msgspec.json.encode(spec).decode())
-            self._child = await start_python(stack, "dashboard", *what, patient=True, hears=True)
+            self._child = await start_python(stack, "dashboard", *what, patient=True, hears=True, spare=True)
             address = (await self._child.line()).decode().split()[-1]
             self._told(address)
             await self._child.tell(msgspec.json.encode(self._last))

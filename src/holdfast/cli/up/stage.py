@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -44,10 +45,13 @@ from holdfast.errors import ConfigError, Problem, Unavailable
 from holdfast.mqtt.conventions import ViewNote
 from holdfast.units import S
 
+T = TypeVar("T")
 JOIN_S_MAX = 20.0
 PIPE_COLUMNS = 100
 ACTIONS_MAX = 16
 KILL, RESTART, PAUSE, QUIT = "krsq"
+ENDING = "Ending: Spark and page are killed, the plant stops, and the subscriber takes what is left."
+ENDING_EARLY = "Ending: what has started so far is ended."
 HELP = "k kills the primary, r restarts it, s pauses or continues it, q ends it all."
 # Everything on the screen but the rows of the table and the suggestions.
 LINES_AROUND = 14
@@ -117,12 +121,13 @@ class Stage:
         loop = asyncio.get_running_loop()
         self._began_s = time.monotonic()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._told_to_stop)
         async with contextlib.AsyncExitStack() as stack:
             folder = await stack.enter_async_context(swept_folder("holdfast-up-"))
-            pair = self._pair = await self._start_pair(stack, folder)
-            watch = await self._start_watch(stack, pair)
-            plant = await self._start_plant(stack, pair)
+            children = await self._unless_stopped(self._start(stack, folder))
+            if children is None:
+                return False
+            watch, plant = children
             self._started_s = time.monotonic()
             with keys(self._press), self._drawing():
                 await self._follow(stack, watch, plant, script)
@@ -134,7 +139,34 @@ class Stage:
             self._console.print(words, style="green" if holds(final) else "bold red", highlight=False)
             return holds(final)
 
+    def _told_to_stop(self) -> None:
+        """Said at once: what follows takes some moments."""
+        if not self._stop.is_set():
+            self._stop.set()
+            self._news = ENDING if self._started_s else ENDING_EARLY
+            if self._live is None:
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    print(self._news, flush=True)
+            self._draw()
+
+    async def _unless_stopped(self, work: Coroutine[None, None, T]) -> T | None:
+        """What comes of it, or None: it is given up when told to stop."""
+        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            for task in (working, stopping):
+                task.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
+
     # -- processes -----------------------------------------------------------------------------------------
+
+    async def _start(self, stack: contextlib.AsyncExitStack, folder: Path) -> tuple[Child, Child]:
+        """The subscriber and the plant of a pair that serves."""
+        pair = self._pair = await self._start_pair(stack, folder)
+        watch = await self._start_watch(stack, pair)
+        return watch, await self._start_plant(stack, pair)
 
     async def _start_pair(self, stack: contextlib.AsyncExitStack, folder: Path) -> Pair:
         arbiter = await start_arbiter(stack, folder) if self._wish.zookeeper else None
@@ -246,8 +278,6 @@ class Stage:
 
     async def _finish(self, watch: Child, plant: Child) -> Snapshot:
         """The plant says what it published, the subscriber what became of it."""
-        self._news = "Ending: the plant stops, and the subscriber takes what is left."
-        self._draw()
         plant.signal(signal.SIGTERM)
         last = None
         while last is None:
@@ -277,7 +307,7 @@ class Stage:
             elif key == PAUSE:
                 self._pause(pair)
             elif key == QUIT:
-                self._stop.set()
+                self._told_to_stop()
             self._draw()
 
     def _kill(self, pair: Pair) -> None:

@@ -1,0 +1,135 @@
+"""`holdfast up` may be ended at any moment: it says so at once, and leaves no process and no file."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import psutil
+import pytest
+
+from support.brokers import wait_until
+
+CITY = Path(__file__).parents[2] / "examples" / "emergencies"
+UP = [sys.executable, "-m", "holdfast.cli.main", "up", "--page", "127.0.0.1:0", "--with", str(CITY)]
+WAIT_S = 120.0
+END_S_MAX = 10.0
+SAID_S_MAX = 1.0
+RETURNED_S = 1.5  # in which a JVM that was left would write something
+
+needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="NO JAVA: SPARK IS NOT STARTED")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Of its own, for temporary files; short, since sockets of Spark stand in it."""
+    made = Path(tempfile.mkdtemp(prefix="up"))
+    yield made
+    shutil.rmtree(made)
+
+
+class Up:
+    """What it says is kept with the time at which it came."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.said: list[tuple[float, str]] = []
+        self.process = subprocess.Popen(
+            UP,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append((time.monotonic(), line.rstrip()))
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line for _, line in self.said)
+
+    def wait_for(self, pattern: str) -> None:
+        wait_until(lambda: re.search(pattern, self.text) is not None, pattern, WAIT_S)
+
+    def left(self) -> list[str]:
+        """Its processes: their temporary files are in the folder, wherever they stand themselves."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("TMPDIR", "").startswith(str(self._folder)):
+                    found.append(" ".join(process.cmdline())[:200] or process.name())
+            except psutil.Error:
+                continue
+        return found
+
+    def ended(self) -> None:
+        self.process.wait(WAIT_S)
+        self._reader.join(WAIT_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def check_nothing_left(self) -> None:
+        for _ in range(2):
+            assert self.left() == []
+            assert [str(path) for path in self._folder.rglob("*")] == []
+            time.sleep(RETURNED_S)
+
+
+@needs_java
+@pytest.mark.parametrize("after_s", [1.0, 2.0, 3.0, 4.5, 6.0, 8.0])
+def test_ctrl_c_at_any_moment_leaves_no_process_and_no_file(after_s: float, folder: Path) -> None:
+    up = Up(folder)
+    time.sleep(after_s)
+    told_s = time.monotonic()
+    up.process.send_signal(signal.SIGINT)
+    up.ended()
+    took_s = time.monotonic() - told_s
+    up.check_nothing_left()
+    assert up.process.returncode in (0, 130), up.text
+    assert "Traceback" not in up.text
+    assert took_s < END_S_MAX, f"{took_s:.1f} s\n{up.text}"
+    if "brokers" in up.text:
+        said_s = next(at_s for at_s, line in up.said if line.startswith("Ending: "))
+        assert said_s - told_s < SAID_S_MAX, up.text
+
+
+@needs_java
+def test_ctrl_c_while_spark_runs_leaves_no_process_and_no_file(folder: Path) -> None:
+    up = Up(folder)
+    up.wait_for("the pipeline serves")
+    machines = [
+        each for each in psutil.Process(up.process.pid).children(recursive=True) if each.name() == "java"
+    ]
+    assert len(machines) == 1
+    told_s = time.monotonic()
+    up.process.send_signal(signal.SIGINT)
+    up.ended()
+    assert time.monotonic() - told_s < END_S_MAX
+    up.check_nothing_left()
+    assert up.process.returncode == 0, up.text
+    # Java has these in /tmp, wherever temporary files are.
+    assert list(Path("/tmp").glob(f"hsperfdata_*/{machines[0].pid}")) == []
+
+
+@needs_java
+def test_a_kill_while_spark_starts_leaves_no_process_and_no_file(folder: Path) -> None:
+    up = Up(folder)
+    wait_until(lambda: any("java" in command for command in up.left()), "Spark to start", WAIT_S)
+    up.process.kill()
+    up.ended()
+    wait_until(lambda: not up.left() and not list(folder.iterdir()), "the end of all", WAIT_S)
+    up.check_nothing_left()
