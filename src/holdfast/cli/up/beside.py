@@ -1,7 +1,7 @@
 """What lives beside the plant: a city, a pipeline that is fed with it, and what its channels tell.
 
 Laws:
-- contracts come first: what runs here leaves the processors to brokers, plant and subscriber
+- contracts come first: what runs here gets less of the processors than brokers, plant and subscriber
 - what fails here is said, and everything else goes on
 - nothing of it needs an end in good order: all that it wrote goes with the example
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from holdfast.cli.up.child import Child, start, start_python
+from holdfast.cli.up.child import Child, Rank, start, start_python
 from holdfast.config import Checked, load
 from holdfast.dashboard.spec import Ground
 from holdfast.errors import Unavailable
@@ -46,6 +46,7 @@ class Beside:
         self._told_to = told
         self._pipeline_wanted = pipeline
         self._words = STARTING if pipeline else WITHOUT
+        self.awaited = pipeline  # it starts, and neither serves nor has failed
         self._told = 0
         self._last = ""
 
@@ -64,13 +65,14 @@ class Beside:
         try:
             await work
         except Unavailable as error:
+            self.awaited = False
             self._say(str(error))
 
     async def _world(self, stack: contextlib.AsyncExitStack, addresses: str) -> None:
         script, *arguments = self.wanted.world
         world = await start_python(
             stack, "world", str(self._folder / script), "--brokers", addresses, *arguments,
-            patient=True, spare=True,
+            rank=Rank.LAST, spare=True,
         )  # fmt: skip
         await _until_end(world)
 
@@ -105,10 +107,11 @@ class Beside:
         recorder = await start(stack, "recorder", "holdfast.cli.main", "record", *where, spare=True)
         pipeline = await start_python(
             stack, "pipeline", "-m", "holdfast.cli.main", "pipeline", *where, "--metrics", http,
-            patient=True, spare=True,
+            rank=Rank.LAST, spare=True,
         )  # fmt: skip
         while b"serving" not in await pipeline.line():
             pass
+        self.awaited = False
         self._say("the pipeline serves; its first channels run within ten seconds")
         async with asyncio.TaskGroup() as group:
             group.create_task(self._unless_it_fails(_until_end(recorder)))

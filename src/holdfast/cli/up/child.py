@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from enum import Enum
 from typing import IO
 
 from holdfast.errors import Unavailable
@@ -24,6 +25,17 @@ STOP_S_MAX = 2.0
 LINE_BYTES_MAX = 2**24
 ERROR_LINES = 3
 OURS = "holdfast: "  # what stands before a sentence that is meant for people
+
+
+class Rank(Enum):
+    """Who gets the processors when they are wanted by more than there are."""
+
+    FIRST = "first"  # before other programs, where that is allowed
+    USUAL = "usual"  # as other programs do: a person waits for it
+    LAST = "last"
+
+
+PLACES = {Rank.FIRST: go_ahead, Rank.USUAL: None, Rank.LAST: stand_back}
 
 
 async def start(
@@ -37,13 +49,13 @@ async def start_python(
     stack: contextlib.AsyncExitStack,
     name: str,
     *arguments: str,
-    patient: bool = False,
+    rank: Rank = Rank.FIRST,
     hears: bool = False,
     spare: bool = False,
 ) -> Child:
     """Runs Python, as `start_command` runs any program."""
     command = [sys.executable, *arguments]
-    return await start_command(stack, name, command, patient=patient, hears=hears, spare=spare)
+    return await start_command(stack, name, command, rank=rank, hears=hears, spare=spare)
 
 
 async def start_command(
@@ -51,13 +63,12 @@ async def start_command(
     name: str,
     command: list[str],
     *,
-    patient: bool = False,
+    rank: Rank = Rank.FIRST,
     hears: bool = False,
     tells: bool = True,
     spare: bool = False,
 ) -> Child:
-    """Runs a program; a `patient` one leaves the processors to the others when they want them, which come
-    before other programs where that is allowed. One that `hears` is told lines, one that `tells` has some.
+    """Runs a program. One that `hears` is told lines, one that `tells` has some.
     A `spare` one has nothing to bring to an end: it is killed, with what it started."""
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child keeps it open
     process = await asyncio.create_subprocess_exec(
@@ -68,7 +79,7 @@ async def start_command(
         # Ctrl-C is for this process alone; it ends the others in their order.
         start_new_session=True,
         # On few processors Spark and a browser make brokers late otherwise, and so silent.
-        preexec_fn=stand_back if patient else go_ahead,
+        preexec_fn=PLACES[rank],
         limit=LINE_BYTES_MAX,
     )
     child = Child(name, process, errors, spare=spare)
