@@ -1,5 +1,6 @@
 """`holdfast up` may be ended at any moment: it says so at once, and leaves no process and no file."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -9,17 +10,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from threading import Thread
 
 import psutil
 import pytest
 
+from holdfast.cli.up import stage
+from holdfast.cli.up.command import PLANT_CONTRACTS
+from holdfast.cli.up.page import Page
+from holdfast.cli.up.stage import Script, Stage, Wish
+from holdfast.contract.file import load_contracts
 from support.brokers import wait_until
 
 CITY = Path(__file__).parents[2] / "examples" / "emergencies"
 UP = [sys.executable, "-m", "holdfast.cli.main", "up", "--page", "127.0.0.1:0", "--with", str(CITY)]
-WAIT_S = 120.0
+WAIT_S = 240.0
 END_S_MAX = 10.0
 SAID_S_MAX = 1.0
 RETURNED_S = 1.5  # in which a JVM that was left would write something
@@ -38,11 +46,11 @@ def folder() -> Iterator[Path]:
 class Up:
     """What it says is kept with the time at which it came."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self._folder = folder
         self.said: list[tuple[float, str]] = []
         self.process = subprocess.Popen(
-            UP,
+            [*UP, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -108,6 +116,7 @@ def test_ctrl_c_at_any_moment_leaves_no_process_and_no_file(after_s: float, fold
 
 
 @needs_java
+@pytest.mark.timeout(300)
 def test_ctrl_c_while_spark_runs_leaves_no_process_and_no_file(folder: Path) -> None:
     up = Up(folder)
     up.wait_for("the pipeline serves")
@@ -133,3 +142,31 @@ def test_a_kill_while_spark_starts_leaves_no_process_and_no_file(folder: Path) -
     up.ended()
     wait_until(lambda: not up.left() and not list(folder.iterdir()), "the end of all", WAIT_S)
     up.check_nothing_left()
+
+
+def test_while_something_starts_no_ten_seconds_pass_without_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held up on purpose: the page does not come."""
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Page, "run", never)
+    monkeypatch.setattr(stage, "AWAITED_TOLD_S", 1.0)
+    printed = StringIO()
+    with redirect_stdout(printed):
+        Stage(load_contracts(PLANT_CONTRACTS), Wish(PLANT_CONTRACTS)).run(Script(seconds=5.0))
+    assert len(re.findall(r"^waiting  for the page \(\d+\.\d s\)$", printed.getvalue(), re.MULTILINE)) >= 2
+
+
+def test_after_a_failover_the_command_to_try_names_the_broker_that_serves(folder: Path) -> None:
+    up = Up(folder, "--no-pipeline", "--kill-after", "12s")
+    try:
+        up.wait_for(r"mosquitto_sub(.|\n)*killed broker(.|\n)*mosquitto_sub(.|\n)*Ctrl-C")
+    finally:
+        up.process.send_signal(signal.SIGINT)
+        up.ended()
+    before, _, after = up.text.partition("killed broker")
+    ports = [re.findall(r"mosquitto_sub -h 127\.0\.0\.1 -p (\d+)", text)[-1] for text in (before, after)]
+    assert ports[0] != ports[1]
+    primary = re.findall(r"View \d+: (\w) serves", after)[-1]
+    assert ports[1] == re.findall(r"mqtt://127\.0\.0\.1:(\d+)", before)["ab".index(primary)]

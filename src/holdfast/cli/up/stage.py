@@ -36,7 +36,7 @@ from holdfast.cli.up.keys import keys
 from holdfast.cli.up.page import Page, page_address
 from holdfast.cli.up.pair import Pair, Standing, free_address, group_text, places_for
 from holdfast.cli.up.plant import PlantNews, PlantSpec
-from holdfast.cli.up.story import Story, failover_words, protected, view_words
+from holdfast.cli.up.story import Story, over_words, protected, view_words
 from holdfast.cli.up.table import Rates, conclusion, holds, pair_lines, screen, seen_words
 from holdfast.cli.up.watch import Snapshot, WatchSpec
 from holdfast.contract.model import ContractBook
@@ -49,6 +49,9 @@ T = TypeVar("T")
 JOIN_S_MAX = 20.0
 PIPE_COLUMNS = 100
 ACTIONS_MAX = 16
+# Nobody who waits for something is left for ten seconds without a line.
+AWAITED_TOLD_S = 8.0
+AWAITED_POLL_S = 0.5
 KILL, RESTART, PAUSE, QUIT = "krsq"
 ENDING = "Ending: Spark and page are killed, the plant stops, and the subscriber takes what is left."
 ENDING_EARLY = "Ending: what has started so far is ended."
@@ -107,7 +110,9 @@ class Stage:
         self._page_due_ns = 0
         self._told_view = ""
         self._told_failovers = 0
-        self._began_s = self._started_s = 0.0
+        self._began_s = self._started_s = self._printed_s = 0.0
+        self._page_awaited = self._page is not None
+        self._suggested: Address | None = None
         self._news = ""
         self._stop = asyncio.Event()
         self._asked: asyncio.Queue[str] = asyncio.Queue(ACTIONS_MAX)
@@ -119,11 +124,13 @@ class Stage:
 
     async def _run(self, script: Script) -> bool:
         loop = asyncio.get_running_loop()
-        self._began_s = time.monotonic()
+        self._began_s = self._printed_s = time.monotonic()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._told_to_stop)
         async with contextlib.AsyncExitStack() as stack:
             folder = await stack.enter_async_context(swept_folder("holdfast-up-"))
+            waiting = asyncio.ensure_future(self._say_what_is_awaited())
+            stack.callback(waiting.cancel)
             children = await self._unless_stopped(self._start(stack, folder))
             if children is None:
                 return False
@@ -135,7 +142,7 @@ class Stage:
                 final = await self._finish(watch, plant)
             if not self._drawn:
                 self._console.print(self._screen(final))
-            words = conclusion(final, elapsed_s, busy_words(), len(self._story.failovers))
+            words = conclusion(final, elapsed_s, busy_words(), self._story.over)
             self._console.print(words, style="green" if holds(final) else "bold red", highlight=False)
             return holds(final)
 
@@ -146,7 +153,7 @@ class Stage:
             self._news = ENDING if self._started_s else ENDING_EARLY
             if self._live is None:
                 with contextlib.suppress(OSError):  # the terminal may be gone
-                    print(self._news, flush=True)
+                    self._print(self._news)
             self._draw()
 
     async def _unless_stopped(self, work: Coroutine[None, None, T]) -> T | None:
@@ -353,19 +360,25 @@ class Stage:
         self._press(KILL if action == "kill" else RESTART)
 
     def _page_told(self, words: str) -> None:
+        self._page_awaited = False
         self._progress("page", words)
         if self._beside is None:
             self._progress(
                 "city", "left out: examples/emergencies is not here; --with FOLDER says where it is"
             )
-        for line in self._to_try():
-            print(line, flush=True)
+        self._suggest()
 
     def _tell_page(self, **said: str) -> None:
         if self._page is not None:
             task = asyncio.ensure_future(self._page.say(**said))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
+
+    def _suggest(self) -> None:
+        """Anew when another broker serves: a plain client has to ask that one."""
+        self._suggested = self._serving
+        for line in self._to_try():
+            self._print(line)
 
     def _to_try(self) -> list[str]:
         """Three commands."""
@@ -452,9 +465,11 @@ class Stage:
         if view != self._told_view:
             self._told_view = view
             self._line(view)
+        if self._suggested is not None and self._view is not None and self._suggested != self._serving:
+            self._suggest()
         if self._story.over > self._told_failovers:
             self._told_failovers = self._story.over
-            words = failover_words(self._story)
+            words = over_words(self._story)
             self._line(words)
             self._tell_page(news=f"{self._news}. {words}" if self._news else words)
 
@@ -470,12 +485,33 @@ class Stage:
 
     def _line(self, text: str) -> None:
         if not self._drawn:
-            print(f"{time.monotonic() - self._started_s:.1f} s: {text}", flush=True)
+            self._print(f"{time.monotonic() - self._started_s:.1f} s: {text}")
+
+    def _print(self, line: str) -> None:
+        self._printed_s = time.monotonic()
+        print(line, flush=True)
+
+    async def _say_what_is_awaited(self) -> None:
+        """A line now and then while something starts: whoever waits for it knows that this lives."""
+        while True:
+            await asyncio.sleep(AWAITED_POLL_S)
+            awaited = " and ".join(self._awaited())
+            if awaited and not self._stop.is_set() and time.monotonic() - self._printed_s > AWAITED_TOLD_S:
+                self._progress("waiting", f"for {awaited}")
+
+    def _awaited(self) -> Iterator[str]:
+        if not self._started_s:
+            yield "brokers, subscriber and plant"
+            return
+        if self._page_awaited:
+            yield "the page"
+        if self._beside is not None and self._beside.awaited:
+            yield "the pipeline on Spark"
 
     def _progress(self, what: str, words: str) -> None:
         """A stage is over; how long it took from the very start."""
         if self._live is None:
-            print(f"{what:<{NAME_COLUMNS}}{words} ({time.monotonic() - self._began_s:.1f} s)", flush=True)
+            self._print(f"{what:<{NAME_COLUMNS}}{words} ({time.monotonic() - self._began_s:.1f} s)")
 
 
 def busy_words() -> str:
