@@ -120,7 +120,8 @@ def _words(last: Failover, number: int) -> str:
     if last.at_ns is None:
         longest_ns = max(took.values(), default=0)
         soon = "at once" if longest_ns < MS else f"within {_ms(longest_ns)}"
-        return f"Failover {number}: {' and '.join(took)} went on {soon} after they noticed."
+        who = " and ".join(took).replace("all ", "")
+        return f"Failover {number}: {who} noticed, and went on {soon}."
     parts = ", ".join(f"{whom} {_ms(ns)}" for whom, ns in took.items())
     return f"Failover {number}: {parts} after {last.since}."
 
