@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import AsyncExitStack, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from threading import Thread
@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from holdfast.cli.up import stage
+from holdfast.cli.up.child import Rank, start_python
 from holdfast.cli.up.command import PLANT_CONTRACTS
 from holdfast.cli.up.page import Page
 from holdfast.cli.up.stage import Script, Stage, Wish
@@ -170,3 +171,19 @@ def test_after_a_failover_the_command_to_try_names_the_broker_that_serves(folder
     assert ports[0] != ports[1]
     primary = re.findall(r"View \d+: (\w) serves", after)[-1]
     assert ports[1] == re.findall(r"mqtt://127\.0\.0\.1:(\d+)", before)["ab".index(primary)]
+
+
+PLACE = "import os; print(os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))"
+
+
+@pytest.mark.parametrize(
+    ("rank", "policy", "niceness"), [(Rank.USUAL, os.SCHED_OTHER, 0), (Rank.LAST, os.SCHED_BATCH, 5)]
+)
+def test_page_and_spark_have_a_share_of_a_busy_machine(rank: Rank, policy: int, niceness: int) -> None:
+    async def place() -> bytes:
+        async with AsyncExitStack() as stack:
+            child = await start_python(stack, "child", "-c", PLACE, rank=rank)
+            return await child.line()
+
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    assert asyncio.run(place()).split() == [b"%d" % policy, b"%d" % max(niceness, usual)]

@@ -8,6 +8,7 @@ within one, so the session of the process gets it too.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -45,8 +46,9 @@ def _ask(thread: int, niceness: int) -> bool:
 def stand_back() -> bool:
     """For this process and those it starts: less than others get, but something always. Who runs is not
     interrupted for them."""
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    os.setpriority(os.PRIO_PROCESS, 0, NICENESS_BEHIND)
+    with contextlib.suppress(PermissionError):  # whoever started it gave it less already
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS_BEHIND, os.getpriority(os.PRIO_PROCESS, 0)))
     return _rank_session(0, NICENESS_BEHIND)
 
 
