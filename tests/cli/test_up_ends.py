@@ -36,12 +36,20 @@ RETURNED_S = 1.5  # in which a JVM that was left would write something
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="NO JAVA: SPARK IS NOT STARTED")
 
 
+STARTED: list[subprocess.Popen[str]] = []
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Of its own, for temporary files; short, since sockets of Spark stand in it."""
     made = Path(tempfile.mkdtemp(prefix="up"))
     yield made
-    shutil.rmtree(made)
+    for process in STARTED:
+        if process.poll() is None:  # the test has failed
+            process.kill()
+            process.wait(WAIT_S)
+    STARTED.clear()
+    shutil.rmtree(made, ignore_errors=True)
 
 
 class Up:
@@ -59,6 +67,7 @@ class Up:
             start_new_session=True,
             env={**os.environ, "TMPDIR": str(folder)},
         )
+        STARTED.append(self.process)
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
 
