@@ -18,7 +18,7 @@ ready: .venv/.packages-run .venv/.built
 
 # What measures time, or counts failovers, goes before the rest, which has what is left of the machine. Attacks have
 # it to themselves.
-ALONE := tests/benchmarks tests/cli/test_up.py tests/client tests/dashboard/test_browser.py tests/failover tests/hostile \
+ALONE := tests/benchmarks tests/cli/test_up.py tests/cli/test_up_ends.py tests/client tests/dashboard/test_browser.py tests/failover tests/hostile \
   $(addprefix tests/lab/test_,flow.py links.py peers.py subscribe.py systems.py twins.py) tests/runtime
 
 SLOWEST := --durations=15 --durations-min=10

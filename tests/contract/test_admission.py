@@ -93,7 +93,7 @@ def test_a_requirement_never_weakens_a_contract(
 ) -> None:
     requirement = Requirement(deadline_ns, loss_tolerance)
     wanted = strictest(contract, requirement)
-    assert wanted.deadline_ns == min(contract.deadline_ns, infinite(deadline_ns))
+    assert wanted.deadline_ns == max(1, min(contract.deadline_ns, infinite(deadline_ns)))
     assert infinite(wanted.loss_tolerance) == min(infinite(contract.loss_tolerance), infinite(loss_tolerance))
     asked = admit_requirement(contract, deployment, requirement)
     assert asked == admit(wanted, deployment)
@@ -110,9 +110,9 @@ def test_nothing_asked_for_is_the_contract_itself() -> None:
     ("asked", "words"),
     [
         ({"deadline_ns": 500_000}, ["deadline 0.5ms cannot be met", "at least 1ms would do"]),
-        ({"deadline_ns": 0}, ["deadline 0ms cannot be met", "1ms more"]),
+        ({"deadline_ns": 0}, ["deadline 1ns cannot be met", "0.999999ms more"]),
         ({"loss_tolerance": 0}, ["loss tolerance 0 cannot be kept", "retention of at least 1", "at least 1"]),
-        ({"deadline_ns": 0, "loss_tolerance": 0}, ["deadline 0ms cannot", "loss tolerance 0 cannot"]),
+        ({"deadline_ns": 0, "loss_tolerance": 0}, ["deadline 1ns cannot", "loss tolerance 0 cannot"]),
     ],
 )
 def test_a_refused_requirement_says_what_would_do(asked: dict[str, int], words: list[str]) -> None:

@@ -21,6 +21,24 @@ FRAME = Path(__file__).parents[2] / "examples" / "frame.toml"
 BEAT_NS = 10 * MS
 
 
+def test_the_example_of_the_page() -> None:
+    alarm = Contract(
+        name="alarm",
+        topics=("shop/alarm/+",),
+        period_ns=200 * MS,
+        deadline_ns=150 * MS,
+        loss_tolerance=0,
+        retention=2,
+    )
+    book = ContractBook(contracts=(alarm,))
+    found = silence_bound(book, heartbeat_ns=BEAT_NS)
+    assert (found.silence_ns, found.x_ns) == (139_950 * US, 150 * MS)
+    patient = ContractBook(contracts=(msgspec.structs.replace(alarm, deadline_ns=250 * MS),))
+    assert silence_bound(patient, heartbeat_ns=BEAT_NS).x_ns == (400_000 - 50 - 250_000) * US - COPY_ROOM_NS
+    for x_ns, copied in ((246_950 * US + COPY_ROOM_NS, False), (246_950 * US + COPY_ROOM_NS + 1, True)):
+        assert admit(alarm, Deployment(failover_ns=x_ns)).replicate is copied
+
+
 @st.composite
 def books(draw: st.DrawFn) -> ContractBook:
     small = draw(deployments)

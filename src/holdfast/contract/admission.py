@@ -76,11 +76,11 @@ def admit_requirement(contract: Contract, deployment: Deployment, requirement: R
 
 
 def strictest(contract: Contract, requirement: Requirement) -> Contract:
-    """The contract with the smaller of each deadline and each loss tolerance."""
+    """The contract with the smaller of each deadline and each loss tolerance. No deadline is 0."""
     deadline_ns = smaller(contract.deadline_ns, requirement.deadline_ns)
     return msgspec.structs.replace(
         contract,
-        deadline_ns=deadline_ns,
+        deadline_ns=max(1, deadline_ns or 0),
         loss_tolerance=smaller(contract.loss_tolerance, requirement.loss_tolerance),
     )
 

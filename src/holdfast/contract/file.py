@@ -27,7 +27,7 @@ from holdfast.units import S, format_duration
 
 
 class _DefaultPromise(Promise, frozen=True, kw_only=True):
-    deadline_ns: Annotated[int, duration(0, "1s")] = named("deadline", 1 * S)
+    deadline_ns: Annotated[int, duration(1, "1s")] = named("deadline", 1 * S)
     loss_tolerance: Annotated[int | None, whole(0, 2**31 - 1, 0, infinite="unlimited")] = None
     destination: str = ""
 

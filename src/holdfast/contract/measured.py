@@ -1,7 +1,7 @@
 """The figures of a file against what a running group measured.
 
 - Only what is longer than configured counts: a file may promise less than could be kept.
-- A failover is held against the x in force, where that is longer than the file's.
+- What a longer failover costs is reckoned with the x in force, where that is longer still.
 - A warning says by how much, and which contracts the measured figures would refuse or replicate.
 """
 
@@ -45,11 +45,15 @@ class Excess(msgspec.Struct, frozen=True):
     key: str
     measured_ns: int
     configured_ns: int
+    in_force_ns: int | None = None  # what the group reckons with, if that is enough
 
     def __str__(self) -> str:
         by = format_duration(self.measured_ns - self.configured_ns)
         measured, configured = format_duration(self.measured_ns), format_duration(self.configured_ns)
-        return f"deployment.{self.key} is {configured}, and {measured} was measured: {by} more"
+        line = f"deployment.{self.key} is {configured}, and {measured} was measured: {by} more"
+        if self.in_force_ns is not None:
+            line += f"; the group reckons with {format_duration(self.in_force_ns)} at the moment"
+        return line
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -116,19 +120,26 @@ def in_force(book: ContractBook, measured: Measured) -> list[str]:
 def compare(book: ContractBook, plan: Plan, measured: Measured) -> Comparison:
     """What becomes of the book's contracts under the measured figures, where those are longer."""
     configured = book.deployment
-    if measured.x_ns is not None and measured.x_ns > configured.failover_ns:
-        configured = msgspec.structs.replace(configured, failover_ns=measured.x_ns)
+    x_ns = max(configured.failover_ns, measured.x_ns or 0)
     longer = {
         f"{key}_ns": value
         for key in FIGURES
         if (value := getattr(measured, f"{key}_ns")) is not None and value > getattr(configured, f"{key}_ns")
     }
     excesses = tuple(
-        Excess(name.removesuffix("_ns"), value, getattr(configured, name)) for name, value in longer.items()
+        Excess(
+            name.removesuffix("_ns"),
+            value,
+            getattr(configured, name),
+            x_ns if name == "failover_ns" and value <= x_ns else None,
+        )
+        for name, value in longer.items()
     )
     if not excesses:
         return Comparison(())
-    deployment = msgspec.structs.replace(configured, **longer)
+    deployment = msgspec.structs.replace(
+        configured, **{**longer, "failover_ns": max(x_ns, longer.get("failover_ns", 0))}
+    )
     then = make_plan(msgspec.structs.replace(book, deployment=deployment))
     pairs = [(now, later) for now, later in zip(plan.admissions, then.admissions, strict=True)]
     return Comparison(

@@ -63,7 +63,7 @@ class Promise(Checked, frozen=True, kw_only=True):
     """How late a message may be, how many in a row may be lost, and what the topic brings to keep it."""
 
     period_ns: Annotated[int | None, duration(1, "50ms", optional=True)] = named("period", None)
-    deadline_ns: Annotated[int, duration(0, "50ms")] = msgspec.field(name="deadline")
+    deadline_ns: Annotated[int, duration(1, "50ms")] = msgspec.field(name="deadline")
     loss_tolerance: Annotated[int | None, whole(0, 2**31 - 1, 0, infinite="unlimited")]
     retention: Annotated[int, whole(0, 2**20, 1)] = 0
     destination: Annotated[str, text(100, "edge")] = DESTINATION_DEFAULT

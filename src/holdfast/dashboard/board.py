@@ -62,6 +62,7 @@ SPAN_S = 300.0
 ROWS_MAX = 100
 PAST_MAX = 32
 FAILOVERS_MAX = 32
+DELAY_TOLD_NS = S // 2
 PATIENCE_NS = 10 * S  # how long nobody is blamed for not having answered yet
 SERVING = ("primary", "alone")
 DEFAULT = "default"
@@ -107,6 +108,7 @@ class Board:
         # The last word of processes that are gone, by broker and start.
         self._past: dict[tuple[str, int], BrokerStatus] = {}
         self._failovers: dict[tuple[str, int], tuple[int, str, Failover]] = {}
+        self._delay_ns = 0
         self.pipeline_note = ""
 
     # -- what was heard ------------------------------------------------------------------------------------
@@ -137,8 +139,9 @@ class Board:
         if broker.status is not None:
             broker.track.lost(now_ns)
 
-    def close(self) -> None:
-        """Everybody was asked once more."""
+    def close(self, delay_ns: int = 0) -> None:
+        """Everybody was asked once more, by a page that was kept from running for so long meanwhile."""
+        self._delay_ns = delay_ns
         for course in self._courses.values():
             course.close(BOUNDS_NS)
 
@@ -211,12 +214,17 @@ class Board:
         details = [f"Contract {row.name}: {row.why}." for row in rows if row.mood is Mood.BAD]
         details += [f"Broker {card.name}: {card.why}." for card in cards if card.why]
         details += self._standstills()
+        if self._delay_ns >= DELAY_TOLD_NS:
+            details.append(
+                f"This page itself had to wait {about(self._delay_ns)} for the processor: what it shows is "
+                "that old, and says nothing of the brokers."
+            )
         if pipeline is not None:
             details += [
                 f"Channel {each.name}: {each.why}." for each in pipeline.channels if each.mood is Mood.BAD
             ]
         if not answering:
-            young = now_ns - self._begin_ns < PATIENCE_NS and all(b.status is None for b in self._brokers)
+            young = all(self._young(broker, now_ns) for broker in self._brokers)
             many = plural(len(self._brokers), "broker")
             if young:
                 return Headline(Mood.UNKNOWN, f"Waiting for the first answer of {many}", tuple(details))
@@ -233,6 +241,10 @@ class Board:
         mood = Mood.WARN if unwell or failing else Mood.GOOD
         return Headline(mood, kept, tuple(details))
 
+    def _young(self, broker: _Broker, now_ns: int) -> bool:
+        """It has not answered yet, and cannot be blamed for that."""
+        return broker.status is None and (now_ns - self._begin_ns < PATIENCE_NS or not broker.why)
+
     def _standstills(self) -> list[str]:
         serving = self._last_serving
         told = [each.status for each in self._brokers if each.reachable and each.status is not None]
@@ -243,7 +255,7 @@ class Board:
     def _card(self, broker: _Broker, now_ns: int) -> BrokerCard:
         status = broker.status
         if status is None:
-            young = now_ns - self._begin_ns < PATIENCE_NS
+            young = self._young(broker, now_ns)
             why = "" if young else broker.why
             mood = Mood.UNKNOWN if young else Mood.WARN
             return BrokerCard(broker.name, broker.url, "not heard yet", mood, why, (), ())

@@ -2,6 +2,8 @@
 
 Laws:
 - whoever does not answer delays nobody: a look ends after a bound, and the next begins on time
+- a broker is silent only if this process ran while it waited: what that did not get of the processor is told
+  as its own delay
 - what is shown is drawn once for all browsers, and not at all while nobody looks
 """
 
@@ -11,6 +13,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import httpx
 
@@ -20,8 +23,14 @@ from holdfast.dashboard.history import LOOK_S
 from holdfast.dashboard.picture import ContractRow, Picture
 from holdfast.dashboard.render import front
 from holdfast.status import decode_status
+from holdfast.units import S
+
+T = TypeVar("T")
 
 ANSWER_S_MAX = 0.8
+BEAT_S = 0.02
+BEATS_MAX = round(ANSWER_S_MAX / BEAT_S)
+LOOK_S_MAX = 8.0  # however late this process is
 PATH = "/status"
 
 
@@ -79,21 +88,32 @@ class Live:
     async def run(self) -> None:
         """Until it is cancelled."""
         async with httpx.AsyncClient(
-            timeout=ANSWER_S_MAX, headers=self._headers, trust_env=False, verify=self._verify
+            timeout=LOOK_S_MAX, headers=self._headers, trust_env=False, verify=self._verify
         ) as client:
             loop = asyncio.get_running_loop()
             next_s = loop.time()
             while True:
-                await asyncio.gather(*(self._ask(client, url) for url in self._urls))
-                self.board.close()
+                delays_s = await asyncio.gather(*(self._ask(client, url) for url in self._urls))
+                self.board.close(round(max(delays_s, default=0.0) * S))
                 self.changed()
                 next_s = max(next_s + LOOK_S, loop.time())
                 await asyncio.sleep(next_s - loop.time())
 
-    async def _ask(self, client: httpx.AsyncClient, url: str) -> None:
+    async def _ask(self, client: httpx.AsyncClient, url: str) -> float:
+        """How long this process was kept from waiting for the answer."""
+        asking = asyncio.ensure_future(client.get(url.rstrip("/") + PATH))
+        delay_s, heard = await waited(asking)
+        if heard or delay_s < ANSWER_S_MAX:
+            self._take(url, asking)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        return delay_s
+
+    def _take(self, url: str, asking: asyncio.Future[httpx.Response]) -> None:
         try:
-            async with asyncio.timeout(ANSWER_S_MAX):
-                answer = await client.get(url.rstrip("/") + PATH)
+            if not asking.done():
+                raise TimeoutError
+            answer = asking.result()
             if answer.status_code == httpx.codes.UNAUTHORIZED:
                 raise ValueError("it wants another token, see --token")
             if answer.status_code != httpx.codes.OK:
@@ -105,3 +125,13 @@ class Live:
             self.board.failed(url, f"nobody listens at {url}", time.time_ns())
         except (httpx.HTTPError, ValueError) as error:
             self.board.failed(url, str(error) or type(error).__name__, time.time_ns())
+
+
+async def waited(work: asyncio.Future[T]) -> tuple[float, bool]:
+    """Waits so many beats for it, however long they take. Says how late they were, and whether it is there"""
+    loop = asyncio.get_running_loop()
+    begin_s, beats = loop.time(), 0
+    while not work.done() and beats < BEATS_MAX and loop.time() - begin_s < LOOK_S_MAX:
+        beats += 1
+        await asyncio.wait({work}, timeout=BEAT_S)
+    return max(0.0, loop.time() - begin_s - beats * BEAT_S), work.done()

@@ -85,14 +85,17 @@ def using(archive: Path) -> str:
 def making(archive: Path) -> Iterator[str]:
     """Options of a JVM that leaves an archive when it ends, which it must do before the block does."""
     archive.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="making-", dir=archive.parent))
+    # Among temporary files: whoever is killed in this half minute leaves nothing in the cache.
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-making-"))
     try:
         made = folder / archive.name
         yield f'-XX:ArchiveClassesAtExit="{made}" -Xlog:disable'
         if made.exists():
+            beside = archive.with_suffix(f".{os.getpid()}")
+            shutil.copyfile(made, beside)
             # The sum first: an archive without its own is not used.
             _sum_file(archive).write_text(_sum(made))
-            made.rename(archive)
+            beside.rename(archive)
             _forget(archive.parent)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

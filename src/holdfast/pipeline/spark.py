@@ -49,6 +49,7 @@ JVM_END_S_MAX = 20
 ARCHIVE_S_MAX = 120
 EXECUTORS_S_MAX = 120
 POLL_S = 0.1
+TEMPORARY_CHARS_MAX = 60  # the path of a socket has no room for more
 EXERCISE_ROWS = 1000
 LOG_CHARS_MAX = 2000
 QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -63,8 +64,10 @@ NO_MASTER = "no Spark master answers at {}: start it, or say where it is (local[
 # As the driver of Spark logs it.
 MASTER_GONE = "All masters are unresponsive"
 
+# What tells jps and jstat of a JVM lies in /tmp, wherever temporary files are, and stays when it is killed.
+UNSEEN = "-XX:-UsePerfData"
 # For many small jobs: nothing is planned anew while it runs, and no thread of a collector takes a core.
-SERIAL = "-XX:+UseSerialGC"
+SERIAL = f"-XX:+UseSerialGC {UNSEEN}"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SETTINGS = {
     "spark.app.name": "holdfast",
@@ -91,7 +94,7 @@ SETTINGS = {
 }
 # For a few large jobs over data whose sizes nobody knows before.
 LARGE_JOBS = {
-    JAVA_OPTIONS: "-XX:+UseParallelGC",
+    JAVA_OPTIONS: f"-XX:+UseParallelGC {UNSEEN}",
     "spark.driver.memory": "4g",
     "spark.sql.adaptive.enabled": "true",
 }
@@ -115,8 +118,9 @@ class _Running:
         conf = SparkConf(loadDefaults=False)
         for name, value in {**settings, **_places(self.folder)}.items():
             conf.set(name, value)
+        conf.set(JAVA_OPTIONS, f"{conf.get(JAVA_OPTIONS, '')} {_temporary()}")
         try:
-            with self.log.open("wb") as log, _this_python():
+            with self.log.open("wb") as log, _environment():
                 gateway = launch_gateway(  # type: ignore[no-untyped-call]
                     conf, {"stdout": log, "stderr": log, "cwd": self.folder}
                 )
@@ -312,17 +316,25 @@ def _places(folder: Path) -> dict[str, str]:
     return {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
 
 
+def _temporary() -> str:
+    """An option: temporary files of Java, sockets among them, stand where those of this process do."""
+    folder = tempfile.gettempdir()
+    return f'-Djava.io.tmpdir="{folder}"' if len(folder) <= TEMPORARY_CHARS_MAX else ""
+
+
 @contextmanager
-def _this_python() -> Iterator[None]:
-    """For what Spark runs in Python it asks the environment alone, and falls back on any python3."""
-    if "PYSPARK_PYTHON" in os.environ:
-        yield
-        return
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+def _environment() -> Iterator[None]:
+    """For what Spark runs in Python it asks the environment alone, and falls back on any python3. It starts a
+    JVM to find out how to start the other, and that one has options of its own."""
+    before = dict(os.environ)
+    wanted = {"PYSPARK_PYTHON": sys.executable, "SPARK_LAUNCHER_OPTS": UNSEEN}
+    for name, value in wanted.items():
+        os.environ.setdefault(name, value)
     try:
         yield
     finally:
-        del os.environ["PYSPARK_PYTHON"]
+        for name in wanted.keys() - before.keys():
+            del os.environ[name]
 
 
 def _sweep(folder: Path) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""Go before other work on a shared machine, without real-time priority, or after it.
+"""Go before other work on a shared machine, without real-time priority, or behind it.
 
 A saturated real-time process is stopped by the kernel for up to 50 ms in each second, which would be
 taken for the broker's latency. A short slice and a low niceness let a process start soon after it is
@@ -8,6 +8,7 @@ within one, so the session of the process gets it too.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -15,7 +16,7 @@ import struct
 from pathlib import Path
 
 NICENESS = -10
-NICENESS_LAST = 19
+NICENESS_BEHIND = 5
 SLICE_NS = 100_000
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 
@@ -43,9 +44,12 @@ def _ask(thread: int, niceness: int) -> bool:
 
 
 def stand_back() -> bool:
-    """For this process and those it starts: they take what nobody else wants."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    return _rank_session(0, NICENESS_LAST)
+    """For this process and those it starts: less than others get, but something always. Who runs is not
+    interrupted for them."""
+    with contextlib.suppress(PermissionError):  # whoever started it gave it less already
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS_BEHIND, os.getpriority(os.PRIO_PROCESS, 0)))
+    return _rank_session(0, NICENESS_BEHIND)
 
 
 def _rank_session(thread: int, niceness: int) -> bool:

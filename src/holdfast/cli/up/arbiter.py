@@ -19,7 +19,7 @@ from holdfast.runtime.ports import free_ports
 # Debian's package names all it needs in the manifest of this file.
 JAR = Path("/usr/share/java/zookeeper.jar")
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
-JVM = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+JVM = ("-Xmx64m", "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 # What it knows goes with the example: it need not reach the disk.
 OPTIONS = ("-Dzookeeper.admin.enableServer=false", "-Dzookeeper.forceSync=no")
 START_S_MAX = 20.0

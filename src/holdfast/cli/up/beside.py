@@ -1,8 +1,9 @@
 """What lives beside the plant: a city, a pipeline that is fed with it, and what its channels tell.
 
 Laws:
-- contracts come first: what runs here leaves the processors to brokers, plant and subscriber
+- contracts come first: what runs here gets less of the processors than brokers, plant and subscriber
 - what fails here is said, and everything else goes on
+- nothing of it needs an end in good order: all that it wrote goes with the example
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from holdfast.cli.up.child import Child, start, start_python
+from holdfast.cli.up.child import Child, Rank, start, start_python
 from holdfast.config import Checked, load
 from holdfast.dashboard.spec import Ground
 from holdfast.errors import Unavailable
@@ -45,6 +46,7 @@ class Beside:
         self._told_to = told
         self._pipeline_wanted = pipeline
         self._words = STARTING if pipeline else WITHOUT
+        self.awaited = pipeline  # it starts, and neither serves nor has failed
         self._told = 0
         self._last = ""
 
@@ -63,13 +65,15 @@ class Beside:
         try:
             await work
         except Unavailable as error:
+            self.awaited = False
             self._say(str(error))
 
     async def _world(self, stack: contextlib.AsyncExitStack, addresses: str) -> None:
         script, *arguments = self.wanted.world
         world = await start_python(
-            stack, "world", str(self._folder / script), "--brokers", addresses, *arguments, patient=True
-        )
+            stack, "world", str(self._folder / script), "--brokers", addresses, *arguments,
+            rank=Rank.LAST, spare=True,
+        )  # fmt: skip
         await _until_end(world)
 
     async def _follow(self, stack: contextlib.AsyncExitStack, addresses: str) -> None:
@@ -85,6 +89,7 @@ class Beside:
             "1",
             "--json",
             *topics,
+            spare=True,
         )
         while True:
             message = json.loads(await follower.line())
@@ -99,12 +104,14 @@ class Beside:
         if problem := memory_problem():
             raise Unavailable(problem)
         where = (str(self._folder / "pipeline.toml"), "--brokers", addresses, "--data", str(data))
-        recorder = await start(stack, "recorder", "holdfast.cli.main", "record", *where)
+        recorder = await start(stack, "recorder", "holdfast.cli.main", "record", *where, spare=True)
         pipeline = await start_python(
-            stack, "pipeline", "-m", "holdfast.cli.main", "pipeline", *where, "--metrics", http, patient=True
-        )
+            stack, "pipeline", "-m", "holdfast.cli.main", "pipeline", *where, "--metrics", http,
+            rank=Rank.LAST, spare=True,
+        )  # fmt: skip
         while b"serving" not in await pipeline.line():
             pass
+        self.awaited = False
         self._say("the pipeline serves; its first channels run within ten seconds")
         async with asyncio.TaskGroup() as group:
             group.create_task(self._unless_it_fails(_until_end(recorder)))

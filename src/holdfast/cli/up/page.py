@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.address import LOOPBACK, Address
-from holdfast.cli.up.child import Child, start_python
+from holdfast.cli.up.child import Child, Rank, start_python
 from holdfast.dashboard.spec import Asked, Said, Spec, need
 from holdfast.errors import Unavailable
 
@@ -43,7 +43,9 @@ class Page:
         try:
             need()
             what = ("-m", "holdfast.dashboard.serve", msgspec.json.encode(spec).decode())
-            self._child = await start_python(stack, "dashboard", *what, patient=True, hears=True)
+            self._child = await start_python(
+                stack, "dashboard", *what, rank=Rank.USUAL, hears=True, spare=True
+            )
             address = (await self._child.line()).decode().split()[-1]
             self._told(address)
             await self._child.tell(msgspec.json.encode(self._last))

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -35,7 +36,7 @@ from holdfast.cli.up.keys import keys
 from holdfast.cli.up.page import Page, page_address
 from holdfast.cli.up.pair import Pair, Standing, free_address, group_text, places_for
 from holdfast.cli.up.plant import PlantNews, PlantSpec
-from holdfast.cli.up.story import Story, failover_words, protected, view_words
+from holdfast.cli.up.story import Story, over_words, protected, view_words
 from holdfast.cli.up.table import Rates, conclusion, holds, pair_lines, screen, seen_words
 from holdfast.cli.up.watch import Snapshot, WatchSpec
 from holdfast.contract.model import ContractBook
@@ -44,10 +45,16 @@ from holdfast.errors import ConfigError, Problem, Unavailable
 from holdfast.mqtt.conventions import ViewNote
 from holdfast.units import S
 
+T = TypeVar("T")
 JOIN_S_MAX = 20.0
 PIPE_COLUMNS = 100
 ACTIONS_MAX = 16
+# Nobody who waits for something is left for ten seconds without a line.
+AWAITED_TOLD_S = 8.0
+AWAITED_POLL_S = 0.5
 KILL, RESTART, PAUSE, QUIT = "krsq"
+ENDING = "Ending: Spark and page are killed, the plant stops, and the subscriber takes what is left."
+ENDING_EARLY = "Ending: what has started so far is ended."
 HELP = "k kills the primary, r restarts it, s pauses or continues it, q ends it all."
 # Everything on the screen but the rows of the table and the suggestions.
 LINES_AROUND = 14
@@ -103,7 +110,9 @@ class Stage:
         self._page_due_ns = 0
         self._told_view = ""
         self._told_failovers = 0
-        self._began_s = self._started_s = 0.0
+        self._began_s = self._started_s = self._printed_s = 0.0
+        self._page_awaited = self._page is not None
+        self._suggested: Address | None = None
         self._news = ""
         self._stop = asyncio.Event()
         self._asked: asyncio.Queue[str] = asyncio.Queue(ACTIONS_MAX)
@@ -115,14 +124,17 @@ class Stage:
 
     async def _run(self, script: Script) -> bool:
         loop = asyncio.get_running_loop()
-        self._began_s = time.monotonic()
+        self._began_s = self._printed_s = time.monotonic()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._told_to_stop)
         async with contextlib.AsyncExitStack() as stack:
             folder = await stack.enter_async_context(swept_folder("holdfast-up-"))
-            pair = self._pair = await self._start_pair(stack, folder)
-            watch = await self._start_watch(stack, pair)
-            plant = await self._start_plant(stack, pair)
+            waiting = asyncio.ensure_future(self._say_what_is_awaited())
+            stack.callback(waiting.cancel)
+            children = await self._unless_stopped(self._start(stack, folder))
+            if children is None:
+                return False
+            watch, plant = children
             self._started_s = time.monotonic()
             with keys(self._press), self._drawing():
                 await self._follow(stack, watch, plant, script)
@@ -130,11 +142,38 @@ class Stage:
                 final = await self._finish(watch, plant)
             if not self._drawn:
                 self._console.print(self._screen(final))
-            words = conclusion(final, elapsed_s, busy_words(), len(self._story.failovers))
+            words = conclusion(final, elapsed_s, busy_words(), self._story.over)
             self._console.print(words, style="green" if holds(final) else "bold red", highlight=False)
             return holds(final)
 
+    def _told_to_stop(self) -> None:
+        """Said at once: what follows takes some moments."""
+        if not self._stop.is_set():
+            self._stop.set()
+            self._news = ENDING if self._started_s else ENDING_EARLY
+            if self._live is None:
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    self._print(self._news)
+            self._draw()
+
+    async def _unless_stopped(self, work: Coroutine[None, None, T]) -> T | None:
+        """What comes of it, or None: it is given up when told to stop."""
+        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            for task in (working, stopping):
+                task.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
+
     # -- processes -----------------------------------------------------------------------------------------
+
+    async def _start(self, stack: contextlib.AsyncExitStack, folder: Path) -> tuple[Child, Child]:
+        """The subscriber and the plant of a pair that serves."""
+        pair = self._pair = await self._start_pair(stack, folder)
+        watch = await self._start_watch(stack, pair)
+        return watch, await self._start_plant(stack, pair)
 
     async def _start_pair(self, stack: contextlib.AsyncExitStack, folder: Path) -> Pair:
         arbiter = await start_arbiter(stack, folder) if self._wish.zookeeper else None
@@ -246,8 +285,6 @@ class Stage:
 
     async def _finish(self, watch: Child, plant: Child) -> Snapshot:
         """The plant says what it published, the subscriber what became of it."""
-        self._news = "Ending: the plant stops, and the subscriber takes what is left."
-        self._draw()
         plant.signal(signal.SIGTERM)
         last = None
         while last is None:
@@ -277,7 +314,7 @@ class Stage:
             elif key == PAUSE:
                 self._pause(pair)
             elif key == QUIT:
-                self._stop.set()
+                self._told_to_stop()
             self._draw()
 
     def _kill(self, pair: Pair) -> None:
@@ -323,19 +360,25 @@ class Stage:
         self._press(KILL if action == "kill" else RESTART)
 
     def _page_told(self, words: str) -> None:
+        self._page_awaited = False
         self._progress("page", words)
         if self._beside is None:
             self._progress(
                 "city", "left out: examples/emergencies is not here; --with FOLDER says where it is"
             )
-        for line in self._to_try():
-            print(line, flush=True)
+        self._suggest()
 
     def _tell_page(self, **said: str) -> None:
         if self._page is not None:
             task = asyncio.ensure_future(self._page.say(**said))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
+
+    def _suggest(self) -> None:
+        """Anew when another broker serves: a plain client has to ask that one."""
+        self._suggested = self._serving
+        for line in self._to_try():
+            self._print(line)
 
     def _to_try(self) -> list[str]:
         """Three commands."""
@@ -422,9 +465,11 @@ class Stage:
         if view != self._told_view:
             self._told_view = view
             self._line(view)
+        if self._suggested is not None and self._view is not None and self._suggested != self._serving:
+            self._suggest()
         if self._story.over > self._told_failovers:
             self._told_failovers = self._story.over
-            words = failover_words(self._story)
+            words = over_words(self._story)
             self._line(words)
             self._tell_page(news=f"{self._news}. {words}" if self._news else words)
 
@@ -440,12 +485,33 @@ class Stage:
 
     def _line(self, text: str) -> None:
         if not self._drawn:
-            print(f"{time.monotonic() - self._started_s:.1f} s: {text}", flush=True)
+            self._print(f"{time.monotonic() - self._started_s:.1f} s: {text}")
+
+    def _print(self, line: str) -> None:
+        self._printed_s = time.monotonic()
+        print(line, flush=True)
+
+    async def _say_what_is_awaited(self) -> None:
+        """A line now and then while something starts: whoever waits for it knows that this lives."""
+        while True:
+            await asyncio.sleep(AWAITED_POLL_S)
+            awaited = " and ".join(self._awaited())
+            if awaited and not self._stop.is_set() and time.monotonic() - self._printed_s > AWAITED_TOLD_S:
+                self._progress("waiting", f"for {awaited}")
+
+    def _awaited(self) -> Iterator[str]:
+        if not self._started_s:
+            yield "brokers, subscriber and plant"
+            return
+        if self._page_awaited:
+            yield "the page"
+        if self._beside is not None and self._beside.awaited:
+            yield "the pipeline on Spark"
 
     def _progress(self, what: str, words: str) -> None:
         """A stage is over; how long it took from the very start."""
         if self._live is None:
-            print(f"{what:<{NAME_COLUMNS}}{words} ({time.monotonic() - self._began_s:.1f} s)", flush=True)
+            self._print(f"{what:<{NAME_COLUMNS}}{words} ({time.monotonic() - self._began_s:.1f} s)")
 
 
 def busy_words() -> str:

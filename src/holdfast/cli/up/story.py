@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from holdfast.client import Client
 from holdfast.mqtt.conventions import ViewNote
+from holdfast.units import MS
 
 
 class Moves(Struct, frozen=True):
@@ -30,9 +31,9 @@ def moves_of(*clients: Client) -> Moves:
 
 
 class Failover(Struct):
-    """`since` says from what on it is timed; None: not over yet."""
+    """`since` says from what on it is timed, if that was done here. None of a time: not over yet."""
 
-    since: str = "they noticed"
+    since: str = ""
     at_ns: int | None = None
     subscriber_ns: int | None = None
     publishers_ns: int | None = None
@@ -101,15 +102,28 @@ def protected(view: ViewNote | None) -> bool:
 
 
 def failover_words(story: Story) -> str:
+    """Of the last one. Numbers are those of failovers that everybody has behind."""
     if not story.failovers:
         return "No failover yet."
     last = story.failovers[-1]
-    parts = [
-        f"{whom} {_ms(ns)}"
-        for whom, ns in (("subscriber", last.subscriber_ns), ("all publishers", last.publishers_ns))
-        if ns is not None
-    ]
-    return f"Failover {len(story.failovers)}: {', '.join(parts)} after {last.since}."
+    return _words(last, story.over + (not last.over))
+
+
+def over_words(story: Story) -> str:
+    """Of the last one that everybody has behind."""
+    return _words([failover for failover in story.failovers if failover.over][-1], story.over)
+
+
+def _words(last: Failover, number: int) -> str:
+    told = {"subscriber": last.subscriber_ns, "all publishers": last.publishers_ns}
+    took = {whom: ns for whom, ns in told.items() if ns is not None}
+    if last.at_ns is None:
+        longest_ns = max(took.values(), default=0)
+        soon = "at once" if longest_ns < MS else f"within {_ms(longest_ns)}"
+        who = " and ".join(took).replace("all ", "")
+        return f"Failover {number}: {who} noticed, and went on {soon}."
+    parts = ", ".join(f"{whom} {_ms(ns)}" for whom, ns in took.items())
+    return f"Failover {number}: {parts} after {last.since}."
 
 
 def _ms(ns: int) -> str:
