@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -276,12 +277,15 @@ def test_a_backup_that_lags_is_dropped_and_joins_again(start: StartPlant, tmp_pa
     for number in range(4):
         leave_session(plant.ports[primary], f"away-{number}", f"free/{number}")
     plant.stop(plant.other(primary))
-    with plant.client(primary) as publisher:
-        publisher.connect("publisher")
-        for pid in range(1, 81):  # the answers wait for the backup
-            publisher.send(wire.publish(f"free/{pid % 4}", payloads[(pid - 1) // 4], qos=1, pid=pid))
-        for _ in range(80):
-            assert publisher.expect(Type.PUBACK).reason in TAKEN
+    with ExitStack() as stack:
+        publishers = [stack.enter_context(plant.client(primary)) for _ in range(4)]
+        for number, publisher in enumerate(publishers):  # one alone is read no further than 16 MiB
+            publisher.connect(f"publisher-{number}")
+            for pid, payload in enumerate(payloads, 1):  # the answers wait for the backup
+                publisher.send(wire.publish(f"free/{number}", payload, qos=1, pid=pid))
+        for publisher in publishers:
+            for _ in payloads:
+                assert publisher.expect(Type.PUBACK).reason in TAKEN
     plant.await_event(primary, 'event="dropped backup"')
     plant.await_event(primary, "event=unprotected")
     plant.resume(plant.other(primary))

@@ -78,7 +78,7 @@ def test_a_deadline_shorter_than_the_way_is_said() -> None:
 
 @given(
     period_ns=st.none() | st.integers(1 * MS, 10 * S),
-    deadline_ns=st.integers(0, 10 * S),
+    deadline_ns=st.integers(1, 10 * S),
     tolerance=st.none() | st.integers(0, 100),
     kept=st.integers(0, 1000),
 )

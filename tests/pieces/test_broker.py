@@ -185,7 +185,7 @@ def test_a_listener_is_told_of_every_subscription_to_a_channel(
     session: Any = None
     wants = {f"{number}": Want(session, filter_of(0), 1, 0) for number in range(wanted)}
     listener, known, asked, waiting = (
-        Listener(counts, "e", list(wants)),
+        Listener(counts, "e"),
         set[str](),
         list[str](),
         list(changes),

@@ -40,7 +40,7 @@ class Telling:
 
     def listen(self) -> None:
         self.epochs += 1
-        self.listener = Listener(self.counts, f"broker-{self.epochs}", [])
+        self.listener = Listener(self.counts, f"broker-{self.epochs}")
 
     def change(self, filter: bytes, there: bool) -> None:
         if there:

@@ -30,6 +30,7 @@ class LoneMember:
         contest = SimpleNamespace(holding=False)
         self.serving = SimpleNamespace(_snapshots={}, _copying=None, contest=contest, protected_by=())
         self.recorder = SimpleNamespace(next_ns=None)
+        self.log = SimpleNamespace(number=0)
         self.claims: list[object] = []
 
     def open(self, inbox: None, now_ns: int) -> Any:

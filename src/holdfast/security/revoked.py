@@ -71,7 +71,7 @@ def _parts(der: bytes) -> Iterator[tuple[int, bytes]]:
 def _inside(der: bytes) -> list[tuple[int, bytes]]:
     """The parts of what is to be signed, without a version in front."""
     ((_, whole),) = _parts(der)
-    _, signed = next(_parts(whole))
+    (_, signed), *_ = _parts(whole)
     parts = list(_parts(signed))
     return parts[1:] if parts[0][0] in (INTEGER, VERSION) else parts
 

@@ -44,7 +44,7 @@ def _calm_is_short(calm_ns: Any) -> object:
 
 @mutant("learns-nothing", 350, "a standstill is not expected again", silence, "MARGIN", "Patience")
 def _learns_nothing(margin: Any) -> object:
-    return 0
+    return 1e-9
 
 
 @mutant(

@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
 from holdfast.replication.candidacy import NAPS_MAX
-from holdfast.sim.evidence import CRASHES, Evidence, Violation
+from holdfast.sim.evidence import BETWEEN_BROKERS, CRASHES, Evidence, Violation
 from holdfast.sim.ledger import Identity, State
 from holdfast.units import MS, format_duration
 
@@ -179,7 +179,7 @@ def order(evidence: Evidence) -> Iterator[Violation]:
                 early = number < last and number not in known
                 if early and not (
                     _sent_again(evidence, subscriber, stream, last, place)
-                    or _made_while_away(evidence, subscriber, evidence.ledger.created[stream][number])
+                    or _missed_untold(evidence, subscriber, stream, last, place)
                 ):
                     yield Violation(
                         "Order",
@@ -205,11 +205,18 @@ def _sent_again(evidence: Evidence, subscriber: int, stream: tuple[int, int], la
     return comes_again and evidence.options.topics[stream[1]].qos > 0
 
 
-def _made_while_away(evidence: Evidence, subscriber: int, made_ns: int) -> bool:
-    """Whether a message was made while a subscriber with QoS 0 had no connection: its broker let it go, and
-    an heir that takes over and has a copy does not know that."""
-    plan = evidence.options.subscribers[subscriber]
-    if plan.qos:
+def _missed_untold(
+    evidence: Evidence, subscriber: int, stream: tuple[int, int], last: int, place: int
+) -> bool:
+    """Whether a message was made while a subscriber with QoS 0 had no connection, so that its broker let it
+    go, and the heir with a copy that took over could not hear of that: it was cut off by then."""
+    given, plan = evidence.given[subscriber][stream], evidence.options.subscribers[subscriber]
+    number, at_ns = given[place]
+    made_ns = evidence.ledger.created[stream][number]
+    last_ns = next(given_ns for each, given_ns in given if each == last)
+    apart = any(what in BETWEEN_BROKERS and ns <= last_ns for ns, what in evidence.faults)
+    moved = any(last_ns <= each.at_ns + evidence.way_ns() <= at_ns for each in evidence.ledger.promotions)
+    if plan.qos or not (apart and moved):
         return False
     base_ns = evidence.ledger.start_ns + evidence.options.opens_ns
     came = [at_ns for at_ns, _ in evidence.ledger.taken[subscriber]]
