@@ -16,7 +16,6 @@ import pytest
 from holdfast.runtime import outlet
 from holdfast.runtime.outlet import WAITING_MAX, Outlet
 
-
 MOST = 40
 
 
