@@ -210,6 +210,21 @@ def test_a_primary_doubts_though_what_it_said_late_has_left_by_now() -> None:
     assert primary.role is Role.PRIMARY
 
 
+def test_a_primary_does_not_doubt_while_what_it_says_leaves_bit_by_bit() -> None:
+    """An heir that takes long to read hears that its primary lives."""
+    group = Group()
+    primary = group.members["a"]
+    backup = primary.core.board.backup
+    assert isinstance(backup, Peer)
+    for _ in range(20):
+        group.pass_time(5 * MS)
+        primary.beat(group.now_ns)
+        primary.core.board.now_ns = group.now_ns
+        backup.take_output()  # and what is left waits: it is never flushed
+        primary.turn(group.now_ns, group.wall_ns)
+        assert primary.doubt is None
+
+
 def test_an_heir_that_hangs_up_on_a_primary_that_slept_is_asked_before_anything_is_acknowledged() -> None:
     """It took over meanwhile; the end of its connection is the first that the primary hears when it wakes."""
     group = Group()

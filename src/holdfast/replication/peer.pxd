@@ -21,7 +21,7 @@ cdef class Peer(Wire):
     cdef public BackupBuffer buffer     # where its copies go while it is the primary that is followed
     cdef readonly str fault             # what was wrong with what came
     cdef public int64_t heard_ns, opened_ns
-    cdef public int64_t wrote_ns        # when all that waited had been written
+    cdef public int64_t wrote_ns        # when something was written last
     cdef public int64_t unsaid_ns       # the longest from one such time to the next, since somebody looked
     cdef public int64_t gap_ns          # the longest that nothing was heard of it, since somebody looked
     cdef public bint known              # it was dialed, or has said who it is; else it is a stranger
@@ -29,6 +29,7 @@ cdef class Peer(Wire):
     cdef public uint32_t frame_bytes_max    # how large a frame may be, what stands before a copy aside
 
     cpdef confirm(self)
+    cdef void said(self) noexcept
     cdef size_t parse(self, const uint8_t* data, size_t size)
     cdef void take(self, const uint8_t* data, size_t size)
     cdef bint frame(self, uint8_t kind, const uint8_t* body, uint32_t size)

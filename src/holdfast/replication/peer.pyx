@@ -65,7 +65,18 @@ cdef class Peer(Wire):
         self.core.board.wall_ns = wall_ns
         self.take(<const uint8_t*>(<char*>data), len(data))
 
-    cpdef flushed(self):
+    def take_output(self) -> bytes:
+        if self.out.len:
+            self.said()
+        return Wire.take_output(self)
+
+    cdef void sent(self, size_t size) noexcept:
+        if size:
+            self.said()
+        Wire.sent(self, size)
+
+    cdef void said(self) noexcept:
+        """Some bytes have left: the other side can hear that we live, however many still wait."""
         self.unsaid_ns = max(self.unsaid_ns, self.board.now_ns - self.wrote_ns)
         self.wrote_ns = self.board.now_ns
 

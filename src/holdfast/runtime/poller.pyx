@@ -375,7 +375,10 @@ cdef class Poller(Sockets):
 
     cdef void _perform(self, Wire wire) except *:
         cdef int fd = wire.fd
-        cdef bint all_sent = self._send(wire)
+        cdef bint all_sent
+        if wire.peer:
+            self.board.now_ns = clock_ns(CLOCK_MONOTONIC)  # when members could hear it is what matters
+        all_sent = self._send(wire)
         if wire.closing:
             if all_sent:
                 self._linger(fd)
@@ -385,8 +388,6 @@ cdef class Poller(Sockets):
             return
         wire.writable = all_sent
         if all_sent:
-            if wire.peer:
-                self.board.now_ns = clock_ns(CLOCK_MONOTONIC)  # when members could hear it is what matters
             wire.flushed()
         if self.slots[fd].stranger and (<Peer>wire).known:
             self._know(fd)
