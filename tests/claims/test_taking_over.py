@@ -132,7 +132,8 @@ def test_who_says_goodbye_as_the_primary_dies_leaves_no_will(pair: Plant) -> Non
             client = stack.enter_context(pair.client(name))
             warm = [(P.USER, ("hf-warm", "1"))] if name == heir else []
             props = [(P.SESSION_EXPIRY, 600), *warm]
-            client.connect(client_id, will=Will("last/words", client_id.encode()), clean=False, props=props)
+            will = Will("last/words", client_id.encode(), qos=1)
+            client.connect(client_id, will=will, clean=False, props=props)
             return client
 
         leaves = [begin(name, "leaves") for name in (primary, heir)]
