@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -107,6 +108,33 @@ def test_a_reader_that_is_gone_is_no_fault(pipe: Pipe) -> None:
     out = Outlet(told)
     for _ in range(WAITING_MAX + 1):
         out.say("x")
+
+
+def test_threads_that_speak_at_once_are_all_heard(pipe: Pipe) -> None:
+    out = Outlet(told)
+    begin = threading.Barrier(5)
+    faults: list[BaseException] = []
+
+    def speak(who: int) -> None:
+        begin.wait()
+        try:
+            for number in range(100):
+                out.say(f"{who}/{number}")
+        except BaseException as error:
+            faults.append(error)
+
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=speak, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    begin.wait()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(switch_s)
+    assert faults == []
+    heard = pipe.read().decode().split()
+    assert sorted(heard) == sorted(f"{who}/{number}" for who in range(4) for number in range(100))
 
 
 def test_a_full_disk_ends_nothing_and_is_told_of_when_there_is_room(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import select
 import sys
 from collections import deque
 from collections.abc import Callable
+from threading import Lock
 
 RETRY_S = 1.0
 WAITING_MAX = 1000
@@ -29,16 +30,22 @@ class Outlet:
         self._left_out = 0
         self._why = ""
         self._planned = False
+        self._lock = Lock()
 
     def say(self, line: str) -> None:
-        if len(self._waiting) < WAITING_MAX:
-            self._waiting.append(line.encode(errors="replace") + b"\n")
-        else:
-            self._left_out += 1
-        self.drain()
+        with self._lock:  # a pipeline has several threads, and nobody waits for long
+            if len(self._waiting) < WAITING_MAX:
+                self._waiting.append(line.encode(errors="replace") + b"\n")
+            else:
+                self._left_out += 1
+            self._drain()
 
     def drain(self) -> None:
         """Writes what waits, as far as it is taken."""
+        with self._lock:
+            self._drain()
+
+    def _drain(self) -> None:
         try:
             while self._waiting or self._left_out:
                 if not self._waiting:
