@@ -20,13 +20,13 @@ def properties_to_many(field: Field) -> Iterator[None]:
     yield from field.flood([field.client() for _ in range(2)], message * 10)
 
 
-@attack("50 clients publish as fast as they can to 300 that neither read nor acknowledge")
+@attack("20 clients publish as fast as they can to 100 that neither read nor acknowledge")
 def to_many_who_do_not_read(field: Field) -> Iterator[None]:
-    packets = [connect(f"n{number}") + subscribe(1, ("unread/#", 1)) for number in range(300)]
+    packets = [connect(f"n{number}") + subscribe(1, ("unread/#", 1)) for number in range(100)]
     yield
     for _ in come(field, packets, 2):
         yield
-    yield from field.flood([field.client() for _ in range(50)], publish("unread/x", bytes(100)) * 1000)
+    yield from field.flood([field.client() for _ in range(20)], publish("unread/x", bytes(100)) * 1000)
 
 
 @attack("5,000 shared groups on one topic for each of ten sessions, and messages to it")
