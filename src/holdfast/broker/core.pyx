@@ -108,18 +108,18 @@ cdef class Core(RetainedMessages):
 
     @property
     def connecting_bytes(self) -> int:
-        return self.connecting.bytes
+        return self.connecting.bytes    # unfinished packets of clients that were not let in yet
 
     @property
     def pending_bytes(self) -> int:
-        return self.pending.bytes
+        return self.pending.bytes       # those of all others
 
     @property
-    def strained(self) -> bool:
+    def strained(self) -> bool:     # a bound that all share was reached: somebody is to pay
         return len(self.board.overloaded) > 0 or len(self.board.outputs.choked) > 0
 
     @property
-    def work_waiting(self) -> bool:
+    def work_waiting(self) -> bool:     # for the next turn, though nothing comes in
         return (self.jobs.len > 0 or self.crowded() or len(self.control) > 0 or len(self.aside) > 0
                 or self.board.doubts_left <= 0)
 

@@ -40,8 +40,9 @@ def hear(member: Member, peer: Peer, words: int, now_ns: int) -> bool:
         word = member.peers.word(peer, now_ns)
         if word is not None:
             member.heard(peer, word, now_ns)
-    let_go = member.role is Role.BACKUP and peer.fault is not None and not peer.closing
+    let_go = False
     if peer.fault is not None and not peer.closing:
+        let_go = member.role is Role.BACKUP
         member.peers.refuse(peer, peer.fault)
     if peer.closing:
         if member.follows(peer) and not peer.state.said_bye and not let_go:
